@@ -211,7 +211,7 @@ const TYPE_GROUPS = [
   {
     needs: 'Node.js only',
     names: entries.filter((entry) => !isServer(entry) && !FRAMEWORKS.includes(entry)),
-    folder: () => alone([]),
+    folder: () => alone(),
   },
   // The types of its dependencies are not checked.
   { needs: 'its dependencies', names: entries.filter(isServer), folder: () => join(project, 'types') },
@@ -244,13 +244,13 @@ const TYPE_PROGRAMS = [
 ]
 
 it.for(TYPE_PROGRAMS)('options have the types of $frameworks', ({ programs, types, paths = {} }) => {
-  const folder = alone([...types, ...Object.keys(paths).map((name) => `@types/${name}`)])
+  const folder = alone(...types, ...Object.keys(paths).map((name) => `@types/${name}`))
   for (const name of programs) cpSync(`packages/sluice/test/types/${name}.ts`, join(folder, `${name}.ts`))
   compile(folder, { paths })
 })
 
 it('options have types without those of a framework', () => {
-  const folder = alone([])
+  const folder = alone()
   const calls = ['express', 'koa', 'nest'].map((name) => {
     const request = name === 'koa' ? 'ctx.req' : 'ctx'
     return `
@@ -262,6 +262,25 @@ it('options have types without those of a framework', () => {
   })
   writeFileSync(join(folder, 'calls.ts'), calls.join(''))
   compile(folder)
+})
+
+it('accepts the clients of node-redis, and is accepted by rate-limiter-flexible, with all types checked', () => {
+  const directory = alone('redis', 'redis5', 'rate-limiter-flexible')
+  const program = `
+    import library from 'rate-limiter-flexible'
+    import { createClientPool, createSentinel } from 'redis'
+    import { createClientPool as createClientPool5, createSentinel as createSentinel5 } from 'redis5'
+    import { limiterClass } from 'sluice/rate-limiter-flexible'
+    import { redisStore } from 'sluice/redis'
+    const sentinel = { name: 'mymaster', sentinelRootNodes: [{ host: 'h1', port: 26379 }] }
+    const stores = [redisStore(createSentinel(sentinel)), redisStore(createSentinel5(sentinel))]
+    stores.push(redisStore(createClientPool({})), redisStore(createClientPool5({})))
+    const SluiceLimiter = limiterClass(library)
+    const limiter: library.RateLimiterAbstract = new SluiceLimiter({ points: 1, duration: 1, store: stores[0] })
+    export const both = new library.RateLimiterUnion(limiter)
+  `
+  writeFileSync(join(directory, 'use.ts'), program)
+  compile(directory)
 })
 
 describe.for(RESOLUTIONS)('under $moduleResolution, strict TypeScript', ({ module, moduleResolution }) => {
@@ -312,8 +331,8 @@ function compile(folder: string, options: object = {}): void {
   run('node_modules/.bin/tsc', ['-p', folder])
 }
 
-/** A separate project with the library, the types of Node.js, and those of these packages. */
-function alone(names: readonly string[]): string {
+/** A separate project with the library, the types of Node.js and these packages. */
+function alone(...names: string[]): string {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-alone-'))
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
   const modules = join(folder, 'node_modules')
@@ -321,9 +340,11 @@ function alone(names: readonly string[]): string {
   writeFileSync(join(folder, 'package.json'), JSON.stringify({ name: 'user', private: true, type: 'module' }))
   cpSync(installed('sluice'), join(modules, 'sluice'), { recursive: true })
   symlinkSync(installed('@types/node'), join(modules, '@types/node'))
-  for (const alias of names) {
-    const source = resolve('node_modules', alias)
-    const link = join(modules, readManifest(join(source, 'package.json')).name)
+  for (const name of names) {
+    const source = resolve('node_modules', name)
+    // Types of another version are those of the same package.
+    const { name: own } = readManifest(join(source, 'package.json'))
+    const link = join(modules, own.startsWith('@types/') ? own : name)
     mkdirSync(dirname(link), { recursive: true })
     symlinkSync(source, link)
   }

@@ -103,8 +103,9 @@ async function record(scenario) {
   return { ...scenario, steps }
 }
 
-function shown({ allowed, ruleId, limit, remaining, retryAfterMs, resetAfterMs, delayMs }) {
-  return { allowed, ruleId, limit, remaining, retryAfterMs, resetAfterMs, delayMs }
+// Early versions call fullAfterMs resetAfterMs.
+function shown({ allowed, ruleId, limit, remaining, retryAfterMs, resetAfterMs, fullAfterMs = resetAfterMs, delayMs }) {
+  return { allowed, ruleId, limit, remaining, retryAfterMs, fullAfterMs, delayMs }
 }
 
 function plainCall({ args: [script, ...rest], reply }) {

@@ -16,7 +16,7 @@ import { freshKeys, seeded, zipf } from './zipf.ts'
 const KEYS = 100_000
 const MAIN = fileURLToPath(new URL('../../packages/server/bin/sluice.js', import.meta.url))
 
-/** Domain with a limit in `ENVOY_CONFIG`; rules decide about all others. */
+/** Domain with a limit in `ENVOY_CONFIG`, and one that the rules decide about. */
 export const ENVOY_DOMAIN = 'envoy'
 export const RULES_DOMAIN = 'edge'
 
@@ -47,7 +47,7 @@ export async function startService(args: readonly string[] = []): Promise<GrpcSe
   await writeFile(rules, JSON.stringify({ rules: [RULE] }))
   await writeFile(config, ENVOY_CONFIG)
   const port = await freePort()
-  const files = ['--rules', rules, '--envoy-config', config, '--data-dir', folder]
+  const files = ['--envoy-domain', RULES_DOMAIN, '--rules', rules, '--envoy-config', config, '--data-dir', folder]
   const service = await startServer(MAIN, [
     ...['--port', '0', '--grpc-port', String(port), '--log-level', 'warn', ...files, ...args],
   ])

@@ -13,7 +13,8 @@ export const LOG_EVENTS = {
   listening: { level: 'info', message: 'listening', fields: ['address', 'store', 'source', 'rules'] },
   stopping: { level: 'info', message: 'stopping; /readyz returns 503', fields: ['signal', 'drain_ms'] },
   stopped: { level: 'info', message: 'stopped', fields: [] },
-  setting_unknown: { level: 'warn', message: 'unknown SLUICE_ variable ignored', fields: ['reason'] },
+  stop_forced: { level: 'error', message: 'stopping took too long; exiting with work left', fields: ['left'] },
+  setting_unknown: { level: 'warn', message: 'variable ignored', fields: ['reason'] },
   check_token_missing: {
     level: 'warn',
     message: 'no token allows checks; every check gets 401',
@@ -24,6 +25,7 @@ export const LOG_EVENTS = {
   uncaught_exception: { level: 'fatal', message: 'uncaught exception; the process exits', fields: ['err'] },
   worker_failed: { level: 'error', message: 'worker cannot be started or reached', fields: ['err', 'pid'] },
   worker_exited: { level: 'error', message: 'worker exited; starting another one', fields: ['pid', 'code', 'signal'] },
+  worker_killed: { level: 'error', message: 'worker did not stop in time; killed', fields: ['pid'] },
   worker_events_lost: {
     level: 'warn',
     message: 'worker exited before its sinks stored all events; they are counted as lost',
@@ -48,12 +50,27 @@ export const LOG_EVENTS = {
   envoy_config_applied: {
     level: 'info',
     message: 'envoy configuration applied',
-    fields: ['path', 'domains', 'warnings'],
+    fields: ['path', 'domains'],
+  },
+  envoy_config_warnings: {
+    level: 'warn',
+    message: 'envoy configuration has parts without effect',
+    fields: ['path', 'warnings'],
   },
   envoy_config_rejected: {
     level: 'error',
     message: 'envoy configuration rejected; the previous one stays active',
     fields: ['path', 'reason'],
+  },
+  envoy_domains: {
+    level: 'info',
+    message: 'domains of envoy that have limits; all others are unlimited',
+    fields: ['configured', 'rules'],
+  },
+  envoy_domain_unlimited: {
+    level: 'warn',
+    message: 'envoy asks about a domain that neither the configuration nor a rule names; its requests are admitted',
+    fields: ['domain', 'fix'],
   },
   certificates_applied: { level: 'info', message: 'certificates applied to new connections', fields: [] },
   certificates_rejected: {
@@ -214,7 +231,7 @@ export const LOG_EVENTS = {
   rules_snapshot_failed: { level: 'warn', message: 'rules snapshot cannot be written', fields: ['err', 'file'] },
 
   // rollouts
-  rollouts_applied: { level: 'info', message: 'rollouts applied', fields: ['rollouts', 'version'] },
+  rollouts_applied: { level: 'info', message: 'rollouts applied', fields: ['rollouts', 'rules', 'version'] },
   rollouts_rejected: {
     level: 'error',
     message: 'rollouts rejected; the previous ones stay active',

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { exampleRulesPath } from '../src/package-facts.ts'
 import { readRuleFile } from '../src/rules/rule-file.ts'
-import { CHECK, MESSAGES_REQUEST, MESSAGES_RULE, serveApp } from './service.ts'
+import { BATCH, CHECK, MESSAGES_REQUEST, MESSAGES_RULE, serveApp } from './service.ts'
 
 describe('the two documented examples', () => {
   test.each([
@@ -109,6 +109,29 @@ describe('the answer', () => {
     expect(await check(request)).toMatchObject({ retry_after: 1, retry_after_ms: 999, reset_at: 1893456010 })
     clock.advanceMs(999)
     expect(await check(request)).toMatchObject({ allowed: true })
+  })
+
+  test('reset_at: refused, when the same request passes; allowed, when the limit is full, as full_at', async () => {
+    const { check, clock, post } = await serveApp([{ rule_id: 'three', limit: 3, window_seconds: 60 }])
+    for (const [remaining, reset_at] of [1893456020, 1893456040, 1893456060].entries()) {
+      const answer = await check({ detail: true })
+      expect(answer).toMatchObject({ allowed: true, remaining: 2 - remaining, reset_at, full_at: reset_at })
+    }
+    const reset = { allowed: false, reset_at: 1893456020, retry_after: 20 }
+    const headers = { 'X-RateLimit-Reset': '1893456020', 'Retry-After': '20', RateLimit: '"three";r=0;t=20' }
+    const rules = [{ reset_after_ms: 20_000, retry_after_ms: 20_000, full_after_ms: 60_000 }]
+    expect(await check({ detail: true })).toMatchObject({ ...reset, full_at: 1893456060, headers, rules })
+    expect((await post(BATCH, { checks: [{}] })).body).toMatchObject({ results: [reset] })
+    const dear = { allowed: false, reset_at: 1893456040, retry_after: 40, full_at: 1893456060 }
+    expect(await check({ cost: 2, detail: true })).toMatchObject(dear)
+    const never = { allowed: false, reset_at: null, retry_after: null, full_at: 1893456060 }
+    const { headers: without, ...answer } = await check({ cost: 4, detail: true })
+    expect(answer).toMatchObject(never)
+    expect(Object.keys(without as object)).not.toContain('X-RateLimit-Reset')
+    clock.advanceMs(19_999)
+    expect(await check({})).toMatchObject({ allowed: false, reset_at: 1893456020, retry_after_ms: 1 })
+    clock.advanceMs(1)
+    expect(await check({})).toMatchObject({ allowed: true })
   })
 
   test('no rule matched: allowed, and every number is null', async () => {

@@ -2,13 +2,14 @@
 
 import { once } from 'node:events'
 import { connect as connectHttp2 } from 'node:http2'
-import { connect, type Socket } from 'node:net'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
+import { connect as connectTls } from 'node:tls'
 import { fileURLToPath } from 'node:url'
 import { parseCidr } from 'sluice/http'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { temporaryFolder } from './databases.ts'
-import { echo, openGateway, startUpstream } from './gateway/setup.ts'
+import { dripping, echo, openGateway, startUpstream } from './gateway/setup.ts'
 import { grpcClient } from './grpc/client.ts'
 import { CheckRequest, CheckStreamRequest, RATE_LIMITER } from './grpc/messages.ts'
 import { STACK_NAMES, serveGrpc } from './grpc/stacks.ts'
@@ -99,6 +100,48 @@ describe.each(PORTS)('%s', (_name, label, open) => {
     for (const socket of held) expect(await isKept(socket, port)).toBe(true)
   })
 })
+
+/** Begin of a ClientHello of 4096 bytes. */
+const HELLO = Buffer.from([22, 3, 1, 16, 0, 1, 0, 15, 252, 3, 3])
+
+/** A complete ClientHello, whose sender then says no more. */
+async function clientHello(): Promise<Buffer> {
+  const server = createServer().listen(0, '127.0.0.1')
+  onTestFinished(() => void server.close())
+  await once(server, 'listening')
+  const client = connectTls({ port: (server.address() as AddressInfo).port, host: '127.0.0.1', ALPNProtocols: ['h2'] })
+  client.on('error', () => {})
+  const [accepted] = (await once(server, 'connection')) as [Socket]
+  const [hello] = (await once(accepted, 'data')) as [Buffer]
+  client.destroy()
+  return hello
+}
+
+test('unfinished TLS handshakes end after 10 s at every port, without an answer in HTTP', async () => {
+  const hello = await clientHello()
+  const open = PORTS.filter(([name]) => name.includes('TLS')).map(async ([name, , openPort]) => {
+    const { port } = await openPort({})
+    const starts = [Buffer.alloc(0), HELLO, hello]
+    const ends = starts.map(async (bytes) => {
+      const socket = connect(port, '127.0.0.1')
+      onTestFinished(() => void socket.destroy())
+      if (bytes.length > 0) socket.write(bytes)
+      const chunks: Buffer[] = []
+      socket.on('error', () => {}).on('data', (chunk: Buffer) => chunks.push(chunk))
+      if (bytes === HELLO) dripping(() => void (socket.writable && socket.write(Buffer.of(0)))) // extends nothing
+      return closed(socket, chunks)
+    })
+    return [name, (await Promise.all(ends)).some((text) => text.includes('HTTP/1.1'))]
+  })
+  const expected = PORTS.filter(([name]) => name.includes('TLS')).map(([name]) => [name, false])
+  expect(await Promise.all(open)).toEqual(expected)
+}, 40_000)
+
+/** Waits until the other end has closed. Returns what it sent. */
+async function closed(socket: Socket, chunks: readonly Buffer[]): Promise<string> {
+  await new Promise((resolve) => socket.once('close', resolve))
+  return Buffer.concat(chunks).toString('latin1')
+}
 
 test('a socket file has no cap: permissions of the file decide who may connect', async () => {
   const path = join(temporaryFolder(), 'sluice.sock')

@@ -9,7 +9,7 @@ import { COMMANDS } from '../src/cli/commands.ts'
 import { programHelp } from '../src/cli/help.ts'
 import { VERSION } from '../src/package-facts.ts'
 import { emptyDataDir } from './databases.ts'
-import { type Running, run, start } from './process.ts'
+import { preloading, type Running, run, start } from './process.ts'
 import { ADMIN_TOKEN, CHECK, clientOf, RULES, ruleFile } from './service.ts'
 
 const ONE = '- { rule_id: one, limit: 1, window: 1d, scope: per_user }\n'
@@ -207,6 +207,18 @@ describe('SIGTERM', () => {
     } finally {
       process.kill(redis.pid, 'SIGCONT')
     }
+  })
+
+  test('what does not end in time is left, and the log says so', async () => {
+    const endless = "import { Server } from 'node:net'; Server.prototype.close = function () { return this }"
+    const running = await start(['--rules', ruleFile(ONE), '--drain-ms', '0'], preloading(endless))
+    running.signal('SIGTERM')
+    const { code, stderr } = await running.ended()
+    expect(code).toBe(1)
+    expect(JSON.parse(stderr.trim().split('\n').at(-1) ?? '')).toMatchObject({
+      ...{ level: 'error', event: 'stop_forced', msg: 'stopping took too long; exiting with work left' },
+      left: expect.objectContaining({ TCPServerWrap: 1 }),
+    })
   })
 
   test('idle keep-alive connections do not delay it', async () => {

@@ -27,7 +27,8 @@ function shapeOf(value: unknown, name = ''): unknown {
   if (typeof value === 'object' && value !== null) {
     return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, shapeOf(inner, key)]))
   }
-  const times = ['reset_at', 'reset_after_ms', 'X-RateLimit-Reset', 'RateLimit', 'created_at', 'updated_at']
+  const resets = ['reset_at', 'full_at', 'reset_after_ms', 'full_after_ms', 'X-RateLimit-Reset', 'RateLimit']
+  const times = [...resets, 'created_at', 'updated_at']
   const audit = ['seq', 'at', 'hash', 'next']
   const ids = ['override_id', 'bypass_id', 'signal_id', 'proposal_id', 'request_id', 'token', 'token_id', 'node']
   const varies = [...times, ...audit, ...ids, 'since', 'expires_at'].includes(name)

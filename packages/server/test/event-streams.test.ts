@@ -10,10 +10,20 @@ import { EventStreams } from '../src/http/event-streams.ts'
 import { sendTail } from '../src/http/routes/event-stream.ts'
 import { eventRow } from './event-rows.ts'
 
-/** A stream on a real connection whose client does not read yet. */
-async function openStream() {
+async function serveStreams() {
   const app = Fastify()
   const streams = new EventStreams(app, { isStillValid: () => true } as Partial<Authenticator> as Authenticator)
+  app.decorateRequest('caller')
+  app.addHook('onRequest', async (request) => {
+    request.caller = ANONYMOUS_CALLER
+  })
+  onTestFinished(() => app.close())
+  return { app, streams }
+}
+
+/** A stream on a real connection whose client does not read yet. */
+async function openStream() {
+  const { app, streams } = await serveStreams()
   let send: SendTail = () => {}
   const tail = {
     subscribe: (_filter: object, _last: number, to: SendTail) => {
@@ -21,16 +31,11 @@ async function openStream() {
       return () => {}
     },
   }
-  app.decorateRequest('caller')
-  app.addHook('onRequest', async (request) => {
-    request.caller = ANONYMOUS_CALLER
-  })
   app.get('/', (request, reply) => {
     sendTail(streams.open(request, reply), tail, {}, 0)
     return reply
   })
   await app.listen({ port: 0, host: '127.0.0.1' })
-  onTestFinished(() => app.close())
   const client = connect((app.server.address() as AddressInfo).port, '127.0.0.1')
   onTestFinished(() => void client.destroy())
   client.write('GET / HTTP/1.1\r\nhost: a\r\n\r\n')
@@ -76,4 +81,27 @@ test('a client that does not read for 30 seconds is disconnected', async () => {
   send(LARGE)
   client.on('error', () => {}).resume()
   await closed
+})
+
+test('a client that disconnects before its stream opens leaves no place taken and no work running', async () => {
+  const { app, streams } = await serveStreams()
+  let closed = 0
+  app.get('/', async (request, reply) => {
+    if (!reply.raw.destroyed) await once(reply.raw, 'close') // such as during a query
+    streams.open(request, reply).onClose(() => {
+      closed += 1
+    })
+    return reply
+  })
+  await app.listen({ port: 0, host: '127.0.0.1' })
+  const { port } = app.server.address() as AddressInfo
+  const more = 10 // than one token may have
+  for (let opened = 1; opened <= more; opened += 1) {
+    const received = once(app.server, 'request')
+    const client = connect(port, '127.0.0.1').on('error', () => {})
+    client.write('GET / HTTP/1.1\r\nhost: a\r\n\r\n')
+    await received
+    client.destroy()
+    await vi.waitFor(() => expect(closed).toBe(opened))
+  }
 })

@@ -35,7 +35,7 @@ const GROWTH_MAX = 2.5 ** 2
 const NEGLIGIBLE_MS = 20
 const ATTEMPTS = 5
 /** YAML is slow: its texts are shorter. */
-const LONG = { json: 256 * 1024, yaml: 40 * 1024, body: 32 * 1024 } as const
+const LONG = { json: 128 * 1024, yaml: 24 * 1024, body: 32 * 1024 } as const
 
 /** CPU time of this thread, in ms. Unlike elapsed time, it does not depend on the load of the machine. */
 function cpuMs(): number {
@@ -169,8 +169,9 @@ async function tokensOf(client: Client): Promise<() => string> {
   return () => tokens[next++ % tokens.length] as string // not empty
 }
 
-/** The parsers alone are tested with every body; here, those that validation and handlers treat differently. */
+/** The parsers alone are tested with every text; here, those that validation and handlers treat differently. */
 function isTried({ name }: WorstBody): boolean {
+  if (name.startsWith('YAML, ')) return name.startsWith('YAML, rules')
   const [at = '', kind] = name.split(': ')
   return kind === undefined ? !name.endsWith(', cut off') : !at.includes('.')
 }

@@ -24,6 +24,17 @@ test('/readyz: ready, then degraded but still 200, then draining and 503', async
   expect(await get('/readyz')).toMatchObject({ status: 503, body: { status: 'draining' } })
 })
 
+test('/healthcheck answers probes of envoyproxy/ratelimit: 200 and OK, then 500 while the node drains', async () => {
+  const { address, lifecycle } = await serveApp([])
+  const answer = async () => {
+    const response = await fetch(`${address}/healthcheck`)
+    return [response.status, response.headers.get('content-type'), await response.text()]
+  }
+  expect(await answer()).toEqual([200, expect.stringContaining('text/plain'), 'OK'])
+  lifecycle.draining = true
+  expect(await answer()).toEqual([500, expect.stringContaining('text/plain'), ''])
+})
+
 test('/ lists every route with its role and summary', async () => {
   const { get } = await serveApp([])
   const { body } = await get('/')

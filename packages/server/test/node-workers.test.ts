@@ -2,7 +2,7 @@
 
 import { once } from 'node:events'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
-import { createServer, request } from 'node:http'
+import { Agent, createServer, get, type IncomingMessage, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
@@ -162,11 +162,37 @@ describe('/metrics of any worker is that of the node', () => {
     const samples = samplesIn(scraped.text)
     expect(checksIn(samples)).toEqual(counted)
     expect(samples.get('sluice_workers_stale')).toBe(1)
+    const number = Number(new RegExp(`"worker":(\\d),"pid":${stuck},`).exec(node.service.output().stderr)?.[1])
+    const up = [1, 2].map((worker) => samples.get(`sluice_worker_up{worker="${worker}"}`))
+    expect(up, 'names the stuck worker').toEqual([1, 2].map((worker) => (worker === number ? 0 : 1)))
     const readiness = await Promise.any(Array.from({ length: WORKERS }, () => node.json('/readyz')))
     expect(readiness).toMatchObject({ status: 'degraded', reasons: ['workers: 1 not answering'] })
     process.kill(stuck, 'SIGCONT')
     expect(checksIn(await node.scrape())).toEqual(counted)
   })
+})
+
+test('without an answer of the supervisor, a scrape has the gauges of one worker and names the others', async () => {
+  const { service } = await startNode()
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+  onTestFinished(() => agent.destroy())
+  const scrape = () =>
+    new Promise<{ status: number | undefined; samples: Map<string, number> }>((resolve, reject) => {
+      const answered = async (response: IncomingMessage) =>
+        resolve({ status: response.statusCode, samples: samplesIn(await text(response)) })
+      get(`${service.address}/metrics`, { agent }, (response) => void answered(response)).on('error', reject)
+    })
+  expect((await scrape()).samples.get('sluice_worker_up{worker="1"}')).toBe(1)
+  process.kill(service.pid, 'SIGSTOP')
+  onTestFinished(() => void process.kill(service.pid, 'SIGCONT'))
+  const { status, samples } = await scrape()
+  expect(status).toBe(200)
+  const up = [1, 2].map((worker) => samples.get(`sluice_worker_up{worker="${worker}"}`))
+  expect(up.toSorted()).toEqual([0, 1])
+  expect(samples.get('sluice_workers_stale')).toBe(1)
+  expect(samples.get('sluice_rules_version')).toBe(1)
+  const totals = [...samples.keys()].filter((name) => /_(total|count|bucket|sum)(\{|$)/.test(name))
+  expect(totals, 'totals below those of the node would look like a restart').toEqual([])
 })
 
 describe('decision events of all workers', () => {
@@ -421,6 +447,17 @@ test('a worker that cannot be replaced because the rules became invalid does not
   await vi.waitFor(async () => expect((await node.scrape()).get('sluice_workers')).toBe(WORKERS), PATIENTLY)
 })
 
+test('a worker that replaces another has its place in the fleet', async () => {
+  const node = await startNode()
+  const names = async () => {
+    const { nodes } = (await node.json('/api/v1/fleet')) as { nodes: { node: string; status: string }[] }
+    return nodes.map(({ node: name, status }) => `${name.split('/').at(-1)} ${status}`)
+  }
+  await vi.waitFor(async () => expect(await names()).toEqual(['1 ready', '2 ready']), PATIENTLY)
+  await replaceWorker(node)
+  await vi.waitFor(async () => expect(await names()).toEqual(['1 ready', '2 ready']), PATIENTLY)
+})
+
 test('the gateway counts for the whole node too', async () => {
   const service = createServer((_request, response) => response.end('served')).listen(0, '127.0.0.1')
   await once(service, 'listening')
@@ -452,11 +489,11 @@ test('a worker that stored events after its last report leaves no counter lower 
   metrics.watchEvents({ totals: () => counts(70) })
   metrics.storeAnswered(1, 0.001, { store: 'default', server: 'a' })
   const file = new WorkerCounts(1)
-  const slot = file.take()
-  countsFile(slot, file.fd).write(counts(79))
+  const worker = file.take()
+  countsFile(worker, file.fd).write(counts(79))
   const reports = new WorkerReports()
   reports.note(1, await metrics.report())
-  reports.ended(1, file.end(slot) as EventCounts)
+  reports.ended(1, file.end(worker) as EventCounts)
   const expected = [
     'sluice_store_batch_requests_count 1',
     ...['sluice_events_decided_total 100', 'sluice_events_operations_total 1'],
@@ -465,9 +502,11 @@ test('a worker that stored events after its last report leaves no counter lower 
     'sluice_events_uncounted_total{sink="kafka"} 21',
   ]
   const linesOf = (text: string) => text.split('\n').filter((line) => expected.includes(line))
-  expect(linesOf(await mergedText(await reports.all(new Set(), 0))), 'its channel is still open').toEqual(expected)
+  expect(linesOf(await mergedText(await reports.all(new Set(), 0, new Set(), 1))), 'its channel is still open').toEqual(
+    expected,
+  )
   await reports.retire(1)
-  expect(linesOf(await mergedText(await reports.all(new Set(), 0)))).toEqual(expected)
+  expect(linesOf(await mergedText(await reports.all(new Set(), 0, new Set(), 1)))).toEqual(expected)
 })
 
 test('hot keys of several workers are added up, and shares refer to all checks of the node', () => {

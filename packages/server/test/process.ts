@@ -41,6 +41,11 @@ export async function start(args: readonly string[], env: Record<string, string>
   return { address, pid: child.pid ?? 0, output, ended, signal: (name) => child.kill(name) }
 }
 
+/** Environment in which this module runs first, in the process and in its workers. */
+export function preloading(source: string): Record<string, string> {
+  return { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(source)}` }
+}
+
 /** Each process has its own data folder, unless the test gives one. */
 function options(env: Record<string, string>) {
   const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('SLUICE_'))

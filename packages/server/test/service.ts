@@ -239,7 +239,7 @@ const STILL: RuleSource = {
   close: async () => {},
 }
 
-export type Service = Client & { readonly rulesPath: string; close(): Promise<void> }
+export type Service = Client & { readonly rulesPath: string; drain(): void; close(): Promise<void> }
 
 /** The complete service as the command starts it, in this process, with its rules in a file. */
 export async function serveFile(
@@ -260,7 +260,7 @@ export async function serveSettings(
   const all = { ...defaults(), adminToken: ADMIN_TOKEN, ...settings, port: 0 }
   const server = await startServer(all, log, closeMsMax)
   onTestFinished(() => server.close())
-  return { ...clientOf(server.address, logged), close: server.close }
+  return { ...clientOf(server.address, logged), drain: server.drain, close: server.close }
 }
 
 /** The same with its rules in its own embedded database. */

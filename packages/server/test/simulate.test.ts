@@ -1,6 +1,8 @@
 // What-if: a replay of recorded requests reproduces what a service decided, and compares other rules with it.
 
+import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
+import { request } from 'node:http'
 import { join } from 'node:path'
 import { LogReader, type RecordedRequest, type ReplayResult, recordingOf, replay } from 'sluice/replay'
 import { seededRandom, startRedis } from 'sluice/testing'
@@ -266,6 +268,27 @@ describe('POST /api/v1/rate-limit/simulate', () => {
       expect(body.detail).toMatch(/has 2 simulations on this process/)
     }
     expect((await send(greedy)).status, 'later').toBe(200)
+  })
+
+  test('a client that disconnects cancels its simulation, which is no error of the node', async () => {
+    const { node, tokens } = await withViewers(4)
+    const body = JSON.stringify({ rules: [rule], requests })
+    const gone = tokens.map(async (token) => {
+      const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' }
+      const page = request(`${node.address}${SIMULATE}`, { method: 'POST', headers, agent: false }).on(
+        'error',
+        () => {},
+      )
+      page.end(body)
+      await once(page, 'finish')
+      expect((await node.get('/livez')).status).toBe(200) // by now the node has read the request, too
+      page.destroy()
+    })
+    await Promise.all(gone)
+    // The places of all of them are free again.
+    for (const token of tokens)
+      await vi.waitFor(async () => expect((await node.post(SIMULATE, body, token)).status).toBe(200), 10_000)
+    expect(node.logged.filter(({ event }) => event === 'internal_error')).toEqual([])
   })
 
   test('a client that disconnects while it waits frees its place at once', async () => {

@@ -3,7 +3,7 @@
 import { Redis } from 'ioredis'
 import { startRedis } from 'sluice/testing'
 import { expect, onTestFinished, test } from 'vitest'
-import { serveFile } from './service.ts'
+import { REFUND, serveFile } from './service.ts'
 
 const RULES = '- { rule_id: r, limit: 5, window: 1h, scope: per_user, algorithm: fixed_window, consistency: strict }'
 const PATIENTLY = { timeout: 20_000, interval: 200 }
@@ -19,17 +19,21 @@ async function serveOn(redisArgs: readonly string[]) {
 }
 
 test('Redis is full: known clients stay limited, on_fail applies to new ones, and the node is degraded', async () => {
-  const { admin, check, get, logged } = await serveOn(['--maxmemory-policy', 'noeviction'])
-  for (let times = 0; times < 5; times += 1) await check({ client_id: 'old' })
+  const { admin, check, get, post, logged } = await serveOn(['--maxmemory-policy', 'noeviction'])
+  for (let times = 0; times < 5; times += 1) await check({ client_id: 'old', request_id: `request-${times}` })
   await admin.config('SET', 'maxmemory', '1')
   expect(await check({ client_id: 'new' })).toMatchObject({ allowed: true })
   expect(await check({ client_id: 'old' })).toMatchObject({ allowed: false })
   expect((await get('/readyz')).body).toMatchObject({ status: 'degraded' })
   expect(JSON.stringify((await get('/readyz')).body)).toContain('STORE_FULL')
   expect(logged.filter(({ event }) => event === 'store_full')).toHaveLength(1)
+  const { status, body } = await post(REFUND, { request_id: 'request-4' })
+  expect([status, body.code]).toEqual([503, 'STORE_FULL'])
+  expect(body.detail).toContain('cannot remember the refund: no units were given back. Retry')
   await admin.config('SET', 'maxmemory', '0')
   await expect.poll(async () => (await get('/readyz')).body.status, PATIENTLY).toBe('ready')
   await expect.poll(() => logged.some(({ event }) => event === 'store_full_ended'), PATIENTLY).toBe(true)
+  expect(await post(REFUND, { request_id: 'request-4' })).toMatchObject({ status: 200 })
 })
 
 test('Redis evicts live buckets: the node is degraded, and the log names the fix', async () => {

@@ -5,7 +5,7 @@ import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { readKeySecret } from '../src/events/key-secret.ts'
 import { keyHash } from '../src/log.ts'
 import { temporaryFolder } from './databases.ts'
-import { run, start } from './process.ts'
+import { preloading, run, start } from './process.ts'
 import { clientOf, ruleFile } from './service.ts'
 
 const TEN = '- { rule_id: ten, limit: 10, window: 1d, scope: per_user }\n'
@@ -39,6 +39,30 @@ describe('--workers', () => {
     const { code, stderr } = run(['--redis', await freshRedis(), '--workers', '2', '--rules', rules])
     expect(code).toBe(2)
     expect(stderr).toContain('invalid rules')
+  })
+
+  test('a worker that is killed while it starts is logged and replaced', async () => {
+    const first =
+      "import cluster from 'node:cluster'; if (cluster.worker?.id === 1) process.kill(process.pid, 'SIGKILL')"
+    const args = ['--redis', await freshRedis(), '--workers', '2', '--rules', ruleFile(TEN)]
+    const service = await start(args, preloading(first))
+    await vi.waitFor(() => expect(listening(service.output().stderr)).toBe(2), { timeout: 20_000 })
+    expect(service.output().stderr).toMatch(/"event":"worker_exited",.*"signal":"SIGKILL"/)
+  })
+
+  test('a worker that does not stop is killed five seconds after the drain', async () => {
+    const patient = ['--store-deadline-ms', '5000', '--drain-ms', '0']
+    const args = ['--redis', await freshRedis(), '--workers', '2', '--rules', ruleFile(TEN), ...patient]
+    const service = await start(args)
+    await vi.waitFor(() => expect(listening(service.output().stderr)).toBe(2), { timeout: 20_000 })
+    const [stuck] = /(?<="pid":)\d+(?=,.*"listening")/.exec(service.output().stderr) ?? []
+    process.kill(Number(stuck), 'SIGSTOP')
+    service.signal('SIGTERM')
+    const { code, stderr } = await service.ended()
+    expect(code).toBe(1)
+    expect(stderr).toMatch(
+      new RegExp(`"event":"worker_killed","pid":${stuck},"msg":"worker did not stop in time; killed"`),
+    )
   })
 
   test('requires Redis, and says so', () => {

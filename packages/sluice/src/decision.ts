@@ -26,8 +26,14 @@ export type Outcome = {
   readonly windowMs: number
   readonly cost: number
   readonly remaining: number
-  readonly resetAfterMs: number
-  /** null: waiting will not help (a ban, or a cost above the capacity). */
+  /** If this limit refused: `retryAfterMs`. Otherwise `fullAfterMs`. */
+  readonly resetAfterMs: number | null
+  /** Time until the limit is full again. */
+  readonly fullAfterMs: number
+  /**
+   * Time until this limit admits the same request: 0 if it would now. null: waiting will not help (a ban, or a cost
+   * above the capacity).
+   */
   readonly retryAfterMs: number | null
   readonly delayMs: number
   readonly priority: number
@@ -44,12 +50,17 @@ export type Decision = {
   readonly ruleId: string | null
   readonly limit: number | null
   readonly remaining: number | null
+  /** Refused: time until the same request is admitted, `retryAfterMs`. Allowed: time until the limit is full again. */
   readonly resetAfterMs: number | null
   /**
    * `resetAfterMs` as a wall-clock time, by the clock of Redis, or of this machine if buckets are in memory. null if
-   * the decision did not need the store.
+   * the decision did not need the store, or if waiting will not help.
    */
   readonly resetAtMs: number | null
+  /** Time until the limit is full again, whether the request was refused or allowed. */
+  readonly fullAfterMs: number | null
+  /** `fullAfterMs` as a wall-clock time, as `resetAtMs`. */
+  readonly fullAtMs: number | null
   /** 0 when allowed; null when waiting will not help. */
   readonly retryAfterMs: number | null
   /** Delay before an admitted request should proceed (leaky bucket). */
@@ -155,15 +166,20 @@ export class LimiterDecision implements Decision {
   }
 
   get resetAfterMs(): number | null {
+    return this.allowed ? this.fullAfterMs : this.retryAfterMs
+  }
+
+  get resetAtMs(): number | null {
+    return this.allowed ? this.fullAtMs : this.#wallMs(this.#grant?.retryAfterUs)
+  }
+
+  get fullAfterMs(): number | null {
     const grant = this.#grant
     return grant === undefined ? null : wholeMs(grant.resetAfterUs)
   }
 
-  get resetAtMs(): number | null {
-    const grant = this.#grant
-    const { nowUs } = this.#taken
-    if (grant === undefined || nowUs === 0) return null
-    return wholeMs(nowUs + grant.resetAfterUs + this.#context.wallAheadUs())
+  get fullAtMs(): number | null {
+    return this.#wallMs(this.#grant?.resetAfterUs)
   }
 
   get retryAfterMs(): number | null {
@@ -272,11 +288,12 @@ export class LimiterDecision implements Decision {
   }
 
   toJSON(): Decision {
-    const { allowed, ruleId, limit, remaining, resetAfterMs, resetAtMs, retryAfterMs, delayMs, source } = this
-    const numbers = { ruleId, limit, remaining, resetAfterMs, resetAtMs, retryAfterMs, delayMs }
-    const { version, requestId, outcomes, policyReason, stale, exceptions, status } = this
+    const { allowed, ruleId, limit, remaining, resetAfterMs, resetAtMs, fullAfterMs, fullAtMs } = this
+    const { retryAfterMs, delayMs, source, version, requestId, outcomes } = this
+    const times = { resetAfterMs, resetAtMs, fullAfterMs, fullAtMs, retryAfterMs, delayMs }
+    const { policyReason, stale, exceptions, status } = this
     const flags = { ...(policyReason && { policyReason }), ...(stale && { stale }), ...(status && { status }) }
-    return { allowed, ...numbers, source, ...flags, version, requestId, outcomes, exceptions }
+    return { allowed, ruleId, limit, remaining, ...times, source, ...flags, version, requestId, outcomes, exceptions }
   }
 
   /** The reported limit. */
@@ -286,6 +303,13 @@ export class LimiterDecision implements Decision {
 
   get #grant(): Grant | undefined {
     return this.#taken.grants[this.#index]
+  }
+
+  /** A time after the decision as a wall-clock time. */
+  #wallMs(afterUs: number | undefined): number | null {
+    const { nowUs } = this.#taken
+    if (afterUs === undefined || nowUs === 0) return null
+    return finiteMs(nowUs + afterUs + this.#context.wallAheadUs())
   }
 
   get #index(): number {
@@ -363,6 +387,8 @@ function compareReported(
 }
 
 function outcomeOf({ rule, name, limit }: CompiledLimit, charge: Charge, grant: Grant): Outcome {
+  const fullAfterMs = wholeMs(grant.resetAfterUs)
+  const retryAfterMs = finiteMs(grant.retryAfterUs)
   return {
     ruleId: rule.id,
     name,
@@ -376,8 +402,9 @@ function outcomeOf({ rule, name, limit }: CompiledLimit, charge: Charge, grant: 
     windowMs: Math.ceil(limit.windowUs / 1000),
     cost: charge.min,
     remaining: grant.remaining,
-    resetAfterMs: wholeMs(grant.resetAfterUs),
-    retryAfterMs: finiteMs(grant.retryAfterUs),
+    resetAfterMs: grant.short === false ? fullAfterMs : retryAfterMs,
+    fullAfterMs,
+    retryAfterMs,
     delayMs: wholeMs(grant.delayUs),
     priority: rule.priority,
     ...(rule.version && { variant: rule.version.variant }),

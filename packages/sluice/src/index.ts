@@ -25,6 +25,7 @@ export type { Pair } from './pairs.ts'
 export type { Receipt, ReceiptItem, Redeemed } from './receipt.ts'
 export type { Bypass } from './rules/bypass.ts'
 export type { Variant } from './rules/compile.ts'
+export { type Condition, conditionsOf } from './rules/condition.ts'
 export {
   type AppliedException,
   type GlobalFactor,

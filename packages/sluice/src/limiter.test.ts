@@ -1,3 +1,4 @@
+import fc from 'fast-check'
 import { describe, expect, test, vi } from 'vitest'
 import {
   admitted,
@@ -10,8 +11,10 @@ import {
   thrownBy,
   untouchable,
 } from '../test/limiter-fixture.ts'
+import { ALGORITHM_NAMES } from './algorithms/traits.ts'
 import type { Decision } from './decision.ts'
 import { LimiterError } from './errors.ts'
+import { rateLimitHeaders } from './http/headers.ts'
 import { createLimiter } from './limiter.ts'
 import type { Taken } from './store/store.ts'
 import type { Subject } from './subject.ts'
@@ -63,16 +66,96 @@ describe('a decision reports', () => {
     expect(check()).toMatchObject({ allowed: true, remaining: 2, resetAfterMs: 334, retryAfterMs: 0, ...numbers })
     expect(check({ cost: 2 })).toMatchObject({ allowed: true, remaining: 0, resetAfterMs: 1000, retryAfterMs: 0 })
     const refused = check()
-    expect(refused).toMatchObject({ allowed: false, remaining: 0, resetAfterMs: 1000, retryAfterMs: 334, ...numbers })
+    const waits = { resetAfterMs: 334, retryAfterMs: 334, fullAfterMs: 1000 }
+    expect(refused).toMatchObject({ allowed: false, remaining: 0, ...waits, ...numbers })
     clock.advanceMs(333)
     expect(check().allowed).toBe(false)
     clock.advanceMs(1)
     expect(check().allowed).toBe(true)
   })
 
+  test('refused: resets when the same request passes, and not a millisecond earlier, in every header', () => {
+    const rule = fc.record({
+      algorithm: fc.constantFrom(...ALGORITHM_NAMES),
+      limit: fc.integer({ min: 5, max: 20 }),
+      window_seconds: fc.integer({ min: 200, max: 90_000 }).map((ms) => ms / 1000),
+    })
+    const steps = fc.array(fc.tuple(fc.integer({ min: 1, max: 5 }), fc.integer({ min: 0, max: 3000 })), {
+      minLength: 1,
+    })
+    const trace = fc.tuple(fc.array(rule, { minLength: 1, maxLength: 3 }), steps)
+    const property = ([rules, taken]: typeof trace extends fc.Arbitrary<infer T> ? T : never) => {
+      const { check, clock } = bench(rules)
+      for (const [cost, advanceMs] of taken) {
+        check({ cost })
+        clock.advanceMs(advanceMs)
+      }
+      const [[cost] = [1]] = taken
+      let refused = check({ cost })
+      while (refused.allowed) refused = check({ cost })
+      const nowMs = clock.nowUs() / 1000
+      const waitMs = refused.retryAfterMs ?? Number.NaN
+      const headers = rateLimitHeaders(refused, clock.nowUs(), { style: ['legacy', 'draft-6', 'draft-11'] })
+      expect(refused).toMatchObject({ resetAfterMs: waitMs, resetAtMs: Math.ceil(nowMs + waitMs) })
+      expect(refused.fullAfterMs).toBeGreaterThanOrEqual(waitMs)
+      expect(headers['Retry-After']).toBe(String(Math.ceil(waitMs / 1000)))
+      expect(headers['RateLimit-Reset']).toBe(headers['Retry-After'])
+      expect(headers['X-RateLimit-Reset']).toBe(String(Math.ceil((nowMs + waitMs) / 1000)))
+      const waits = refused.outcomes.flatMap(({ allowed, algorithm, retryAfterMs }) =>
+        allowed || algorithm === 'concurrency' ? [] : [`;r=0;t=${Math.ceil(Number(retryAfterMs) / 1000)}`],
+      )
+      for (const wait of waits) expect(headers.RateLimit?.replaceAll(/;r=\d+/g, ';r=0')).toContain(wait)
+      clock.advanceMs(waitMs - 1)
+      expect(check({ cost }).allowed, `${waitMs} ms is the shortest wait`).toBe(false)
+      clock.advanceMs(1)
+      expect(check({ cost }).allowed, `${waitMs} ms suffice`).toBe(true)
+    }
+    fc.assert(fc.property(trace, property), { numRuns: 300 })
+  })
+
+  test.each(ALGORITHM_NAMES)('allowed: resets when the limit is full again, and not earlier (%s)', (algorithm) => {
+    const limits = fc.tuple(fc.integer({ min: 1, max: 20 }), fc.integer({ min: 200, max: 90_000 }))
+    const costs = fc.array(fc.tuple(fc.integer({ min: 1, max: 20 }), fc.integer({ min: 0, max: 3000 })), {
+      minLength: 1,
+    })
+    const property = ([limit, windowMs]: [number, number], taken: [number, number][]) => {
+      const { check, clock } = bench([{ algorithm, limit, window_seconds: windowMs / 1000 }])
+      let last = check()
+      for (const [cost, advanceMs] of taken) {
+        clock.advanceMs(advanceMs)
+        const next = check({ cost: Math.min(cost, limit) })
+        if (!next.allowed) break
+        last = next
+      }
+      const waitMs = Number(last.resetAtMs) - clock.nowUs() / 1000
+      fc.pre(last.allowed && waitMs > 0)
+      expect(last).toMatchObject({ resetAfterMs: last.fullAfterMs, resetAtMs: last.fullAtMs, retryAfterMs: 0 })
+      clock.advanceMs(Math.ceil(waitMs) - 1)
+      expect(check({ cost: limit }).allowed, 'not full yet').toBe(false)
+      clock.advanceMs(1)
+      expect(check({ cost: limit }).allowed, 'full').toBe(true)
+    }
+    fc.assert(fc.property(limits, costs, property), { numRuns: 100 })
+  })
+
+  test('waiting will not help: no reset, whatever else is left', () => {
+    const { check } = bench([{ limit: 5 }])
+    check()
+    const never = { allowed: false, retryAfterMs: null, resetAfterMs: null, resetAtMs: null, fullAfterMs: 12_000 }
+    expect(check({ cost: 6 })).toMatchObject(never)
+    expect(bench([{ limit: 0 }]).check()).toMatchObject({ ...never, fullAfterMs: 0 })
+  })
+
   test('nothing when no rule matched', () => {
     const { check } = bench([{ plan: 'other' }], { store: untouchable })
-    const nulls = { ruleId: null, limit: null, remaining: null, resetAfterMs: null, retryAfterMs: null }
+    const nulls = {
+      ruleId: null,
+      limit: null,
+      remaining: null,
+      resetAfterMs: null,
+      fullAfterMs: null,
+      retryAfterMs: null,
+    }
     expect(check()).toMatchObject({ allowed: true, ...nulls, delayMs: 0, source: 'local', outcomes: [] })
   })
 
@@ -98,7 +181,7 @@ describe('a decision reports', () => {
     expect(minute).toEqual({
       ...{ ruleId: 'a', name: 'minute', scope: 'user+endpoint', algorithm: 'token_bucket', mode: 'enforce' },
       ...{ allowed: true, short: false, limit: 10, burst: 10, windowMs: 60_000, cost: 2, remaining: 8 },
-      ...{ resetAfterMs: 12_000, retryAfterMs: 0, delayMs: 0, priority: 3 },
+      ...{ resetAfterMs: 12_000, fullAfterMs: 12_000, retryAfterMs: 0, delayMs: 0, priority: 3 },
     })
     expect(second).toMatchObject({ ruleId: 'a', name: '1s', limit: 1, burst: 2, windowMs: 1000, remaining: 0 })
     expect(shadow).toMatchObject({ ruleId: 'b', name: 'default', mode: 'shadow', scope: 'global' })
@@ -114,6 +197,8 @@ describe('a decision reports', () => {
       'remaining',
       'resetAfterMs',
       'resetAtMs',
+      'fullAfterMs',
+      'fullAtMs',
       'retryAfterMs',
       'delayMs',
       'source',

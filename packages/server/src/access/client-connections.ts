@@ -1,8 +1,9 @@
 // Caps what one client address can hold of a port, so that it cannot lock out all others: connections from the accept
 // on (a TLS handshake holds one too), and calls of gRPC. Each port counts for itself, in each process. Socket files and
-// trusted proxies, which carry many clients, have no cap of their own.
+// trusted proxies, which carry many clients, have no cap of their own. A port that closes ends all of its connections.
 
 import type { Server, Socket } from 'node:net'
+import { setImmediate as turn } from 'node:timers/promises'
 import { canonicalAddress, matchesAny, parseAddress } from 'sluice/http'
 import { type Log, oncePerMinute } from '../log.ts'
 import type { Settings } from '../settings/settings.ts'
@@ -16,6 +17,9 @@ export type AddressUse = {
   calls: number
   readonly isCapped: boolean
 }
+
+/** Longest TLS handshake, from the accept to its end. */
+export const HANDSHAKE_MS_MAX = 10_000
 
 /** Share of all calls that is kept for addresses which hold less than it. */
 const KEPT_SHARE = 0.1
@@ -33,6 +37,7 @@ export class ClientConnections {
   readonly refused: Record<RefusedBy, number> = { address: 0, port: 0 }
   readonly #settings: ConnectionSettings
   readonly #uses = new Map<string, AddressUse>()
+  readonly #open = new Set<Socket>()
   readonly #report: Readonly<Record<RefusedBy, () => void>>
 
   constructor(port: ClientConnections['port'], settings: ConnectionSettings, log: Pick<Log, 'event'>) {
@@ -54,6 +59,15 @@ export class ClientConnections {
     server.on('drop', () => this.#refuse('port')) // beyond maxConnections
   }
 
+  /** Waits until the server has closed; ends what is still open after `ms`, unfinished handshakes included. */
+  async endWithin(ms: number, closed: Promise<unknown>): Promise<void> {
+    const timer = setTimeout(() => {
+      for (const socket of this.#open) socket.destroy()
+    }, ms)
+    await closed.finally(() => clearTimeout(timer))
+    while (this.#open.size > 0) await turn() // `close` of the last connection follows that of the server
+  }
+
   /** Connections and calls of the address of an admitted connection. */
   useOf(remoteAddress: string | undefined): AddressUse {
     return this.#uses.get(this.#keyOf(remoteAddress)) ?? { connections: 0, calls: 0, isCapped: false }
@@ -70,7 +84,9 @@ export class ClientConnections {
     }
     use.connections += 1
     this.#uses.set(key, use)
+    this.#open.add(socket)
     socket.once('close', () => {
+      this.#open.delete(socket)
       use.connections -= 1
       if (use.connections === 0) this.#uses.delete(key)
     })

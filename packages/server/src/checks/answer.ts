@@ -21,6 +21,8 @@ export type CheckAnswer = {
   readonly status?: 403
   /** Refused by a ban: id of its override. */
   readonly override_id?: string
+  /** With detail: epoch seconds at which the limit is full again, rounded up. */
+  readonly full_at?: number | null
   /** With detail: what changed the decision. */
   readonly exceptions?: readonly PlainException[]
   /** With detail: every limit of every rule that matched. */
@@ -114,9 +116,19 @@ export function createAnswerText(): AnswerText {
   }
 }
 
-/** Epoch seconds at which the limit is fully available again, rounded up. */
+/** Refused: when the same request passes; null if waiting will not help. Allowed: when the limit is full again. */
 export function resetAtSeconds({ resetAfterMs, resetAtMs }: Decision, nowUs: number): number | null {
-  return resetAfterMs === null ? null : Math.ceil((resetAtMs ?? nowUs / 1000 + resetAfterMs) / 1000)
+  return epochSeconds(resetAfterMs, resetAtMs, nowUs)
+}
+
+/** When the limit is full again, whether the request was refused or allowed. */
+export function fullAtSeconds({ fullAfterMs, fullAtMs }: Decision, nowUs: number): number | null {
+  return epochSeconds(fullAfterMs, fullAtMs, nowUs)
+}
+
+/** Rounds up. `atMs` is by the clock of the store, and null if the decision did not need the store. */
+function epochSeconds(afterMs: number | null, atMs: number | null, nowUs: number): number | null {
+  return afterMs === null ? null : Math.ceil((atMs ?? nowUs / 1000 + afterMs) / 1000)
 }
 
 function refusalText(decision: Decision, { violation }: ActiveRules, retryAfter: number | null): string {
@@ -152,7 +164,8 @@ export function withDetail(
   const hasSource = source !== 'store' && decision.limit !== null
   const exceptions = decision.exceptions.length === 0 ? {} : { exceptions: decision.exceptions.map(plainException) }
   const rules = decision.outcomes.map(plainOutcome)
-  const more = { ...(hasSource ? {} : { source }), version, rules, ...exceptions, headers }
+  const full_at = fullAtSeconds(decision, nowUs)
+  const more = { ...(hasSource ? {} : { source }), version, full_at, rules, ...exceptions, headers }
   return `${answer.slice(0, -1)},${JSON.stringify(more).slice(1)}`
 }
 

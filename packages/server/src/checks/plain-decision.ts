@@ -33,6 +33,7 @@ export function plainDecision(
     limit: decision.limit,
     remaining: decision.remaining,
     reset_after_ms: decision.resetAfterMs,
+    full_after_ms: decision.fullAfterMs,
     retry_after_ms: decision.retryAfterMs,
     limits: decision.outcomes.map(plainOutcome),
     exceptions: decision.exceptions.map(plainException),

@@ -155,6 +155,9 @@ class NodesOutdated extends CommandError {
   }
 }
 
+/** The rules have changed since the version that the request names. */
+export class VersionConflict extends CommandError {}
+
 async function answerOf(response: Response): Promise<ApiResponse> {
   return { status: response.status, headers: response.headers, text: await response.text() }
 }
@@ -164,9 +167,10 @@ function errorFrom(url: string, { status, text }: ApiResponse): CommandError {
   const lines = errors.map(
     ({ field, value, fix }) => `\n  ${escaped(`${field}: ${fix} (got ${JSON.stringify(value) ?? 'nothing'})`)}`,
   )
-  const reason = lines.length > 0 ? lines.join('') : ` ${escaped(detail)}`
+  const isConflict = code === 'VERSION_CONFLICT' // its fields name headers, which the user did not write
+  const reason = lines.length > 0 && !isConflict ? lines.join('') : ` ${escaped(detail)}`
   const advice = code === 'APPROVAL_FORBIDDEN' ? '' : (ADVICE[status] ?? '') // its detail has the fix
-  const Kind = code === 'NODES_OUTDATED' ? NodesOutdated : CommandError
+  const Kind = code === 'NODES_OUTDATED' ? NodesOutdated : isConflict ? VersionConflict : CommandError
   return new Kind(`${url} returned ${status} ${escaped(code)}:${reason}${advice}`, exitCodeOf(status))
 }
 

@@ -6,7 +6,7 @@ import { EXIT } from '../process/exit-codes.ts'
 import type { EditGuard } from '../rollouts/edit-hooks.ts'
 import type { PlainRule, RuleChange } from '../rules/changes.ts'
 import { escapedJson } from '../text/escaped.ts'
-import type { Api } from './api.ts'
+import { type Api, VersionConflict } from './api.ts'
 import { CommandError } from './command.ts'
 
 export type Plan = {
@@ -41,7 +41,11 @@ export function rollbackTo(version: number): Write {
 
 /** Dry run: returns the changes and the version that they apply to. */
 export async function planOf(api: Api, write: Write, ifVersion?: number): Promise<Plan> {
-  const { version, changes } = await send(api, write, { ifVersion }, { dry_run: 'true' })
+  const { version, changes } = await send(api, write, { ifVersion }, { dry_run: 'true' }).catch(
+    conflictSays(
+      `--if-version: version ${ifVersion} is no longer active; review the rules again with sluice rules plan.`,
+    ),
+  )
   return { version: changes.length === 0 ? version : version - 1, changes } // a change creates the next version
 }
 
@@ -50,8 +54,17 @@ export type Applied = Plan & { readonly guard?: EditGuard }
 
 /** Applies the write if the version is still that of the plan. Resolves with the new version. */
 export function applyWrite(api: Api, write: Write, options: WriteOptions): Promise<Applied> {
-  const { reason, isOff } = options
-  return send(api, write, options, { ...(reason !== undefined && { reason }), ...(isOff === true && { guard: 'off' }) })
+  const { reason, isOff, ifVersion } = options
+  const query = { ...(reason !== undefined && { reason }), ...(isOff === true && { guard: 'off' }) }
+  return send(api, write, options, query).catch(
+    conflictSays(`Nothing was written: the rules changed since the plan for version ${ifVersion}; run this again.`),
+  )
+}
+
+function conflictSays(advice: string): (error: unknown) => never {
+  return (error) => {
+    throw error instanceof VersionConflict ? new CommandError(`${error.message}\n  ${advice}`, error.exitCode) : error
+  }
 }
 
 export function ruleSet(api: Api): Promise<{ version: number; rules: readonly PlainRule[] }> {

@@ -2,6 +2,7 @@
 
 import type { AppliedException, Decision, Outcome, Source } from 'sluice'
 import type { Match } from './descriptor-tree.ts'
+import type { Status } from './rate-limit-response.ts'
 
 const NO_OUTCOMES: readonly Outcome[] = []
 const NO_EXCEPTIONS: readonly AppliedException[] = []
@@ -9,8 +10,9 @@ const NO_EXCEPTIONS: readonly AppliedException[] = []
 /** Result of the counter that decides. */
 export type CounterResult = {
   readonly match: Match
-  readonly remaining: number
-  readonly resetSeconds: number
+  readonly status: Status
+  /** Until the same request passes, if it is refused. */
+  readonly retrySeconds: number
   /** Microseconds since the epoch. */
   readonly wallUs: number
 }
@@ -35,6 +37,11 @@ export class CompatDecision implements Decision {
     this.#newId = newId
   }
 
+  /** The status that headers describe. */
+  get deciding(): Status | undefined {
+    return this.#result?.status
+  }
+
   get ruleId(): string | null {
     return this.#result?.match.ruleId ?? null
   }
@@ -44,25 +51,36 @@ export class CompatDecision implements Decision {
   }
 
   get remaining(): number | null {
-    return this.#result?.remaining ?? null
+    return this.#result?.status.remaining ?? null
   }
 
   get resetAfterMs(): number | null {
-    return this.#result === undefined ? null : this.#result.resetSeconds * 1000
+    return this.allowed ? this.fullAfterMs : this.retryAfterMs
   }
 
   get resetAtMs(): number | null {
-    if (this.#result === undefined) return null
-    const { wallUs, resetSeconds } = this.#result
-    return (Math.floor(wallUs / 1_000_000) + resetSeconds) * 1000
+    return this.#wallMs(this.resetAfterMs)
+  }
+
+  get fullAfterMs(): number | null {
+    return this.#result === undefined ? null : (this.#result.status.resetSeconds ?? 0) * 1000
+  }
+
+  get fullAtMs(): number | null {
+    return this.#wallMs(this.fullAfterMs)
   }
 
   get retryAfterMs(): number | null {
-    return this.allowed ? 0 : this.resetAfterMs
+    return this.allowed ? 0 : (this.#result?.retrySeconds ?? 0) * 1000
   }
 
   get requestId(): string {
     this.#requestId ??= this.#newId()
     return this.#requestId
+  }
+
+  #wallMs(afterMs: number | null): number | null {
+    if (this.#result === undefined || afterMs === null) return null
+    return Math.floor(this.#result.wallUs / 1_000_000) * 1000 + afterMs
   }
 }

@@ -12,15 +12,8 @@ import {
   type Store,
   type Taken,
 } from 'sluice'
-import { CompatDecision, type CounterResult } from './compat-decision.ts'
-import {
-  COUNTER_UNITS,
-  type Counters,
-  type DescriptorTree,
-  keyPart,
-  limitNumbers,
-  type Match,
-} from './descriptor-tree.ts'
+import { CompatDecision } from './compat-decision.ts'
+import { COUNTER_UNITS, type DescriptorTree, keyPart, limitNumbers, type Match } from './descriptor-tree.ts'
 import { type Descriptor, invalidField, type RateLimitRequest } from './rate-limit-request.ts'
 import { CODE, type Status, UINT32_MAX, UNMATCHED } from './rate-limit-response.ts'
 import { type Unit, unitNumbered } from './units.ts'
@@ -34,43 +27,71 @@ export type CompatAnswer = {
   readonly decision: CompatDecision
 }
 
+/** Switches of envoyproxy/ratelimit for the whole service. */
+export type CompatOptions = {
+  /** Answers that would refuse are OK; their statuses are as they are. */
+  readonly shadowMode: boolean
+  /** Every descriptor that is not unlimited has quota_mode. */
+  readonly quotaMode: boolean
+  /** If a limit refuses, the counters of the others stay as they are. Two requests at once may still charge them. */
+  readonly stopAtLimit: boolean
+  /** Separates these counters from those with other prefixes. */
+  readonly keyPrefix: string
+}
+
+const NO_SWITCHES: CompatOptions = { shadowMode: false, quotaMode: false, stopAtLimit: false, keyPrefix: '' }
+
 const UNLIMITED: Status = { ...UNMATCHED, remaining: UINT32_MAX }
 const SECOND_US = 1_000_000
 
 export class CompatEngine {
   readonly #store: Store
   readonly #newId: () => string
+  readonly #options: CompatOptions
+  /** Before the keys of counters. */
+  readonly #prefix: string
 
-  constructor(store: Store, newId: () => string) {
+  constructor(store: Store, newId: () => string, options: CompatOptions = NO_SWITCHES) {
     this.#store = store
     this.#newId = newId
+    this.#options = options
+    this.#prefix = options.keyPrefix === '' ? '' : keyPart(options.keyPrefix, '')
   }
 
   /** Rejects or throws STORE_UNAVAILABLE if the store does not answer, so that `failure_mode_deny` of Envoy applies. */
-  decide(
-    tree: DescriptorTree,
-    request: RateLimitRequest,
-    counters: Counters,
-    expiresMs?: number,
-  ): MaybePromise<CompatAnswer> {
+  decide(tree: DescriptorTree, request: RateLimitRequest, expiresMs?: number): MaybePromise<CompatAnswer> {
     const { descriptors } = request
     const [only] = descriptors
-    if (only !== undefined && descriptors.length === 1 && only.hits > 0)
-      return this.#decideOne(tree, only, counters, expiresMs)
-    const matches = matchesOf(tree, descriptors, counters)
-    const charges = chargesOf(matches, descriptors)
-    return andThen(this.#count(charges, descriptors, expiresMs), (counted) => this.#answer(matches, counted))
+    if (only !== undefined && descriptors.length === 1 && only.hits > 0) return this.#decideOne(tree, only, expiresMs)
+    const matches = matchesOf(tree, descriptors)
+    const charges = matches.map((match, index) => match && this.#chargeOf(match, descriptors[index]?.hits || 1))
+    const charged = this.#options.stopAtLimit ? this.#chargedOf(matches, charges, descriptors, expiresMs) : descriptors
+    const counted = andThen(charged, (those) => this.#count(charges, those, expiresMs))
+    return andThen(counted, (one) => this.#answer(matches, one))
+  }
+
+  /** If some descriptors would be over their limits, the others are only read. */
+  #chargedOf(
+    matches: readonly (Match | undefined)[],
+    charges: readonly (Charge | undefined)[],
+    descriptors: readonly Descriptor[],
+    expiresMs: number | undefined,
+  ): MaybePromise<readonly Descriptor[]> {
+    const unread = descriptors.map((descriptor) => ({ ...descriptor, hits: 0 }))
+    return andThen(this.#count(charges, unread, expiresMs), ({ hits }) => {
+      const isOver = (match: Match | undefined, index: number) => {
+        return (hits[index] ?? 0) + (descriptors[index]?.hits ?? 0) > (match?.limit.current.requestsPerUnit ?? 0)
+      }
+      const over = matches.map((match, index) => charges[index] !== undefined && isOver(match, index))
+      if (!over.includes(true)) return descriptors
+      return descriptors.map((descriptor, index) => (over[index] ? descriptor : { ...descriptor, hits: 0 }))
+    })
   }
 
   /** The usual request: one descriptor, one counter, no lists. */
-  #decideOne(
-    tree: DescriptorTree,
-    descriptor: Descriptor,
-    counters: Counters,
-    expiresMs: number | undefined,
-  ): MaybePromise<CompatAnswer> {
-    const match = matchOf(tree, descriptor, 0, counters)
-    const charge = match && chargeOf(match, descriptor.hits)
+  #decideOne(tree: DescriptorTree, descriptor: Descriptor, expiresMs: number | undefined): MaybePromise<CompatAnswer> {
+    const match = matchOf(tree, descriptor, 0)
+    const charge = match && this.#chargeOf(match, descriptor.hits)
     if (charge === undefined) return this.#answer([match], NOT_COUNTED)
     return andThen(this.#store.take({ charges: [charge], expiresMs }), (taken) => {
       const grant = taken.grants[0]
@@ -96,29 +117,39 @@ export class CompatEngine {
     return Promise.all([taken, peeked]).then(([one, two]) => countedOf(charges, added, one, read, two, aheadUs()))
   }
 
+  /** Undefined: unlimited. */
+  #chargeOf({ limit: { counter: limit }, counterKey }: Match, units: number): Charge | undefined {
+    return limit && { limit, owner: this.#prefix + counterKey, detail: '', min: units, max: units, kind: 'force' }
+  }
+
   #answer(matches: readonly (Match | undefined)[], { hits, wallUs, source }: Counted): CompatAnswer {
+    const { shadowMode, quotaMode } = this.#options
     const statuses = new Array<Status>(matches.length)
-    let deciding: CounterResult | undefined
-    let isOver = false
+    let deciding: { match: Match; status: Status } | undefined
+    /** Until the last limit that refuses, except quotas, is full again. */
+    let refusedSeconds: number | undefined
     let [quotas, quotasOver] = [0, 0]
     for (let index = 0; index < matches.length; index += 1) {
       const match = matches[index]
       const status = match === undefined ? UNMATCHED : statusOf(match, hits[index], wallUs)
       statuses[index] = status
+      if (match === undefined && quotaMode) quotas += 1 // as in envoyproxy/ratelimit: one that has not run out
       if (match === undefined || status.limit === undefined) continue
       const over = status.code === CODE.overLimit
-      if (match.limit.quota) {
+      const quota = quotaMode || match.limit.quota
+      if (quota) {
         quotas += 1
         if (over) quotasOver += 1
-      } else if (over) isOver = true
-      if (deciding === undefined || isTighter(status, deciding, over && !match.limit.quota)) {
-        deciding = { match, remaining: status.remaining, resetSeconds: status.resetSeconds ?? 0, wallUs }
-      }
+      } else if (over) refusedSeconds = Math.max(refusedSeconds ?? 0, status.resetSeconds ?? 0)
+      // As in envoyproxy/ratelimit: the last one that refuses, else the first with the fewest hits left.
+      const isTighter = deciding === undefined || status.remaining < deciding.status.remaining
+      if (isTighter || (over && !quota)) deciding = { match, status }
     }
     // A quota descriptor refuses only together with all others.
-    const allowed = !isOver && (quotas === 0 || quotasOver < quotas)
-    const decision = new CompatDecision(allowed, source, deciding, this.#newId)
-    return { allowed, statuses, matches, decision }
+    const allowed = shadowMode || (refusedSeconds === undefined && (quotas === 0 || quotasOver < quotas))
+    const retrySeconds = refusedSeconds ?? deciding?.status.resetSeconds ?? 0
+    const result = deciding && { ...deciding, retrySeconds, wallUs }
+    return { allowed, statuses, matches, decision: new CompatDecision(allowed, source, result, this.#newId) }
   }
 }
 
@@ -151,20 +182,17 @@ function unavailable(): LimiterError {
   return new LimiterError('STORE_UNAVAILABLE', 'the store did not reply in time; no limit was checked')
 }
 
-function matchesOf(
-  tree: DescriptorTree,
-  descriptors: readonly Descriptor[],
-  counters: Counters,
-): readonly (Match | undefined)[] {
-  const matches = descriptors.map((descriptor, index) => matchOf(tree, descriptor, index, counters))
+function matchesOf(tree: DescriptorTree, descriptors: readonly Descriptor[]): readonly (Match | undefined)[] {
+  const matches = descriptors.map((descriptor, index) => matchOf(tree, descriptor, index))
   if (matches.length === 1) return matches
   const replaced = matches.flatMap((match) => match?.limit.replaces ?? [])
   if (replaced.length === 0) return matches
-  return matches.map((match) => (match !== undefined && replaced.includes(match.limit.name) ? undefined : match))
+  const isReplaced = ({ limit }: Match) => limit.counter !== undefined && replaced.includes(limit.name)
+  return matches.map((match) => (match !== undefined && isReplaced(match) ? undefined : match))
 }
 
-function matchOf(tree: DescriptorTree, descriptor: Descriptor, index: number, counters: Counters): Match | undefined {
-  if (descriptor.limit !== undefined) return overrideMatch(tree.domain, descriptor, index, counters)
+function matchOf(tree: DescriptorTree, descriptor: Descriptor, index: number): Match | undefined {
+  if (descriptor.limit !== undefined) return overrideMatch(tree, descriptor, index)
   return tree.find(descriptor.entries)
 }
 
@@ -179,7 +207,7 @@ export function overrideOf({ limit }: Descriptor, index: number): { unit: Unit; 
 }
 
 /** A limit in the request replaces the configuration: shadow_mode, quota_mode and replaces do not apply. */
-function overrideMatch(domain: string, descriptor: Descriptor, index: number, counters: Counters): Match {
+function overrideMatch({ domain, counters }: DescriptorTree, descriptor: Descriptor, index: number): Match {
   const { unit, requestsPerUnit } = overrideOf(descriptor, index)
   const { entries } = descriptor
   const ruleId = `envoy:${domain}.override`
@@ -187,18 +215,6 @@ function overrideMatch(domain: string, descriptor: Descriptor, index: number, co
   let counterKey = ''
   for (const { key, value } of entries) counterKey += keyPart(key, value)
   return { limit: { ...own, ...limitNumbers(requestsPerUnit, unit, '', counters) }, counterKey, ruleId }
-}
-
-function chargesOf(
-  matches: readonly (Match | undefined)[],
-  descriptors: readonly Descriptor[],
-): (Charge | undefined)[] {
-  return matches.map((match, index) => match && chargeOf(match, Math.max(1, descriptors[index]?.hits ?? 1)))
-}
-
-/** Undefined: unlimited. */
-function chargeOf({ limit: { counter: limit }, counterKey }: Match, units: number): Charge | undefined {
-  return limit && { limit, owner: counterKey, detail: '', min: units, max: units, kind: 'force' }
 }
 
 /** Status of a descriptor whose counter stands at `hits` after this request. */
@@ -212,9 +228,4 @@ function statusOf({ limit }: Match, hits: number | undefined, wallUs: number): S
     remaining: isOver ? 0 : current.requestsPerUnit - hits,
     resetSeconds: windowSeconds - (Math.floor(wallUs / SECOND_US) % windowSeconds),
   }
-}
-
-/** Returns whether this status is stricter than the current one: a refusal, else fewer hits left. */
-function isTighter({ remaining }: Status, { remaining: lowest }: CounterResult, refuses: boolean): boolean {
-  return refuses || remaining < lowest
 }

@@ -1,7 +1,7 @@
-// Loads a configuration of envoyproxy/ratelimit: one file, or every .yaml and .yml file of a folder. A domain belongs
-// to one file. All errors are reported together, with file and line.
+// Loads a configuration of envoyproxy/ratelimit: one file, or every file of a folder and of its sub folders, whatever
+// its ending, as the original does. A domain belongs to one file. All errors are reported together, with file and line.
 
-import { readdirSync, statSync } from 'node:fs'
+import { type Dirent, readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { LimiterError } from 'sluice'
 import { shown } from '../problems/shown.ts'
@@ -10,11 +10,9 @@ import { errorLine, fieldPrefix, readText } from '../rules/rule-file.ts'
 import type { ConfigDomain, ConfigFinding } from './config-finding.ts'
 import { lintConfig } from './config-lint.ts'
 import { readConfig } from './config-reader.ts'
-import { Counters, DescriptorTree } from './descriptor-tree.ts'
+import { DescriptorTree } from './descriptor-tree.ts'
 
-export type EnvoyDomain = { readonly tree: DescriptorTree; readonly counters: Counters }
-
-export type EnvoyConfig = { readonly domains: ReadonlyMap<string, EnvoyDomain> }
+export type EnvoyConfig = { readonly domains: ReadonlyMap<string, DescriptorTree> }
 
 export const NO_CONFIG: EnvoyConfig = { domains: new Map() }
 
@@ -27,7 +25,10 @@ export function lintConfigFiles(path: string): LintedConfig {
   const domains: ConfigDomain[] = []
   const findings: FileFinding[] = []
   const fileByDomain = new Map<string, string>()
-  for (const file of configFiles(path)) {
+  const { files, skipped } = configFiles(path)
+  for (const [file, why] of skipped) findings.push(fileFinding(file, `not read: ${why}`))
+  if (files.length === 0) findings.push(fileFinding(path, 'put a file into this folder: no domain has limits'))
+  for (const file of files) {
     const { domain, findings: own } = readFile(file)
     findings.push(...own.map((finding) => ({ file, ...finding })))
     if (domain === undefined) continue
@@ -49,9 +50,7 @@ export function loadConfig(path: string): { config: EnvoyConfig; warnings: reado
   const { domains, findings } = lintConfigFiles(path)
   const errors = findings.filter(({ severity }) => severity === 'error')
   if (errors.length > 0) throw new LimiterError('RULE_INVALID', errors.map((one) => findingLine(one)).join('\n'))
-  const compiled = domains.map((one): [string, EnvoyDomain] => {
-    return [one.domain, { tree: new DescriptorTree(one), counters: new Counters(one.domain) }]
-  })
+  const compiled = domains.map((one) => [one.domain, new DescriptorTree(one)] as const)
   return { config: { domains: new Map(compiled) }, warnings: findings.map((one) => findingLine(one)) }
 }
 
@@ -66,14 +65,40 @@ export function findingLine({ file, line, field, value, fix }: FileFinding, kind
 
 /** Changes whenever a file of the configuration may have changed. */
 export function configFingerprint(path: string): string {
-  return [path, ...configFiles(path)].map((file) => `${file} ${fileFingerprint(file)}`).join('\n')
+  return [path, ...configFiles(path).files].map((file) => `${file} ${fileFingerprint(file)}`).join('\n')
 }
 
+type Listed = { readonly files: string[]; readonly skipped: [file: string, why: string][] }
+
 /** The file, or the files of the folder in the order of their names. */
-function configFiles(path: string): string[] {
-  if (statSync(path, { throwIfNoEntry: false })?.isDirectory() !== true) return [path]
-  const names = readdirSync(path).filter((name) => /\.ya?ml$/.test(name) && !name.startsWith('.'))
-  return names.sort().map((name) => join(path, name))
+function configFiles(path: string): Listed {
+  const listed: Listed = { files: [], skipped: [] }
+  if (statSync(path, { throwIfNoEntry: false })?.isDirectory() === true) listFolder(path, listed)
+  else listed.files.push(path)
+  return listed
+}
+
+function listFolder(folder: string, listed: Listed): void {
+  const { files, skipped } = listed
+  for (const entry of readdirSync(folder, { withFileTypes: true }).sort(byName)) {
+    const path = join(folder, entry.name)
+    const isFile =
+      entry.isFile() || (entry.isSymbolicLink() && !statSync(path, { throwIfNoEntry: false })?.isDirectory())
+    // Kubernetes puts the files of a ConfigMap into ..<time>, and links to them.
+    if (entry.name.startsWith('..')) continue
+    if (entry.name.startsWith('.')) skipped.push([path, 'its name begins with a dot'])
+    else if (entry.isDirectory()) listFolder(path, listed)
+    else if (isFile) files.push(path)
+    else skipped.push([path, entry.isSymbolicLink() ? 'links to folders are not followed' : 'it is not a file'])
+  }
+}
+
+function byName(one: Dirent, other: Dirent): number {
+  return one.name < other.name ? -1 : 1
+}
+
+function fileFinding(file: string, fix: string): FileFinding {
+  return { file, severity: 'warning', line: 1, field: 'file', value: undefined, fix }
 }
 
 function readFile(file: string): ReturnType<typeof readConfig> {

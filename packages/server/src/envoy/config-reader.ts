@@ -1,8 +1,9 @@
 // Reads one YAML file of envoyproxy/ratelimit, with its 16 keys. Strict, as the original: an unknown key or an invalid
-// value rejects the file. Size, depth and aliases are bounded, so that no file can block the process.
+// value rejects the file. So does a text that its YAML parser reads in another way than others. Size, depth and aliases
+// are bounded, so that no file can block the process.
 
-import { suggestion } from 'sluice'
-import { isAlias, isMap, isScalar, isSeq, type Node } from 'yaml'
+import { type FieldError, suggestion } from 'sluice'
+import { isAlias, isMap, isScalar, isSeq, type Node, visit } from 'yaml'
 import { ambiguousFields } from '../rules/source-text.ts'
 import { parseYaml, type YamlDocument, YamlTooComplex } from '../rules/yaml-document.ts'
 import type { ConfigDomain, ConfigFinding, ConfigLimit, ConfigNode } from './config-finding.ts'
@@ -24,8 +25,11 @@ const ALIASES_MAX = 100
 /** Far more levels than a request has entries. An alias can contain itself. */
 const DEPTH_MAX = 64
 const ERRORS_MAX = 100
-const TRUE: readonly string[] = ['true', 'yes', 'on']
-const FALSE: readonly string[] = ['false', 'no', 'off']
+const TRUE: readonly string[] = ['true', 'yes', 'y', 'on']
+const FALSE: readonly string[] = ['false', 'no', 'n', 'off']
+/** Every parser of numbers reads these as envoyproxy/ratelimit does, if it knows them. */
+const NUMBER = /^\+?(0|[1-9][\d_]*|0x[\da-f_]+|0o[0-7_]+|0b[01_]+)$/i
+const LEADING_ZERO = /^\+?0[\d_]+$/
 
 export type ReadConfig = {
   /** Undefined if the file has errors. */
@@ -36,7 +40,7 @@ export type ReadConfig = {
 export function readConfig(text: string): ReadConfig {
   let document: YamlDocument
   try {
-    document = parseYaml(text)
+    document = parseYaml(text, { merge: true })
   } catch (error) {
     if (!(error instanceof YamlTooComplex)) throw error
     const findings = [{ severity: 'error' as const, line: 1, field: 'file', value: undefined, fix: error.message }]
@@ -52,13 +56,19 @@ export function readConfig(text: string): ReadConfig {
   return { domain: hasErrors ? undefined : domain, findings: reader.findings }
 }
 
-type Fields = ReadonlyMap<string, { readonly node: unknown; readonly line: number }>
+type Field = { readonly node: unknown; readonly line: number }
+type Fields = ReadonlyMap<string, Field>
+
+/** Place of a `<<`. */
+type MergeKey = { readonly prefix: string; readonly known: readonly string[]; readonly line: number }
 
 const NO_FIELDS: Fields = new Map()
 
 class ConfigReader {
   readonly findings: ConfigFinding[] = []
   readonly #document: YamlDocument
+  /** Fields of merged maps, by the keys that apply there; undefined while a map is being read. */
+  readonly #merged = new Map<readonly string[], Map<unknown, Fields | undefined>>()
   #nodes = 0
   #depth = 0
 
@@ -169,12 +179,13 @@ class ConfigReader {
     if (unlimited)
       this.#warning(given.line, `${field}.requests_per_unit`, undefined, 'no effect: the limit is unlimited')
     const text = this.#text(fields, 'requests_per_unit', `${field}.`) ?? ''
-    // envoyproxy/ratelimit reads 010 as 8 and rejects "10" in quotes.
     const node = this.#resolved(given.node)
-    const isNumber = isEmpty(node) || (isScalar(node) && typeof node.value === 'number')
-    const value = isNumber && /^(0|[1-9]\d{0,9})?$/.test(text) ? Number(text) : Number.NaN
+    if (isEmpty(node)) return 0
+    const isPlain = isScalar(node) && node.type === 'PLAIN'
+    const value = isPlain && NUMBER.test(text) ? Number(text.replace(/[+_]/g, '')) : Number.NaN
     if (value <= UINT32_MAX) return value
-    const fix = `give a whole number from 0 to ${UINT32_MAX}, in digits without quotes and leading zeros`
+    const hint = isPlain ? leadingZeroFix(text) : ''
+    const fix = `give a whole number from 0 to ${UINT32_MAX}, in digits without quotes${hint}`
     this.#error(given.line, `${field}.requests_per_unit`, text, fix)
     return 0
   }
@@ -202,7 +213,7 @@ class ConfigReader {
     const given = fields.get('metadata')
     const node = given && this.#resolved(given.node)
     if (given === undefined || isEmpty(node)) return undefined
-    const ambiguous = isMap(node) ? ambiguousFields(node) : []
+    const ambiguous = isMap(node) ? [...ambiguousFields(node), ...lateMergeKeys(node)] : []
     for (const { field: inner, value, fix } of ambiguous) this.#error(given.line, `${field}.${inner}`, value, fix)
     if (ambiguous.length > 0) return undefined
     const value = isMap(node) ? this.#valueOf(node) : undefined
@@ -218,12 +229,16 @@ class ConfigReader {
       this.#error(line, prefix.slice(0, -1) || 'file', this.#shown(node), `give a map of ${known.join(', ')}`)
       return NO_FIELDS
     }
-    const fields = new Map<string, { node: unknown; line: number }>()
+    const fields = new Map<string, Field>()
     for (const { key, value } of node.items) {
       const line = this.#document.lineOf(key) ?? parentLine ?? 1
       const name = isScalar(key) ? String(key.source ?? key.value) : ''
-      if (known.includes(name)) fields.set(name, { node: value, line })
-      else if (CONFIG_KEYS.includes(name)) {
+      const given = fields.get(name)
+      if (isMergeKey(key)) this.#merge(fields, value, { prefix, known, line })
+      else if (known.includes(name)) {
+        fields.set(name, { node: value, line })
+        if (given !== undefined) this.#requireSameKeys(given.node, value, `${prefix}${name}`, line)
+      } else if (CONFIG_KEYS.includes(name)) {
         this.#warning(line, `${prefix}${name}`, undefined, `no effect here: the keys here are ${known.join(', ')}`)
       } else {
         const fix = `unknown key${suggestion(name, known) || `; the keys here are ${known.join(', ')}`}`
@@ -231,6 +246,72 @@ class ConfigReader {
       }
     }
     return fields
+  }
+
+  /** Adds the fields of `<<: *map` or `<<: [*first, *second]`: of the first map that has them. */
+  #merge(fields: Map<string, Field>, value: unknown, { prefix, known, line }: MergeKey): void {
+    const merged = new Map<string, Field>()
+    for (const one of this.#mergedMaps(value)) {
+      for (const [name, field] of this.#mergedFields(one, { prefix, known, line })) {
+        const first = merged.get(name)
+        if (first === undefined) merged.set(name, field)
+        else this.#requireSameKeys(field.node, first.node, `${prefix}${name}`, line)
+      }
+    }
+    for (const [name, field] of merged) {
+      if (!fields.has(name)) fields.set(name, field)
+      else
+        this.#error(line, `${prefix}${name}`, undefined, `put << before it: parsers differ in which of the two counts`)
+    }
+  }
+
+  /** Read once for each map, whatever merges it: merged maps can merge others. */
+  #mergedFields(map: unknown, { prefix, known, line }: MergeKey): Fields {
+    const read = this.#merged.get(known) ?? new Map<unknown, Fields | undefined>()
+    this.#merged.set(known, read)
+    if (read.has(map)) {
+      const fields = read.get(map)
+      if (fields === undefined) this.#error(line, `${prefix}<<`, undefined, 'remove it: the map merges itself')
+      return fields ?? NO_FIELDS
+    }
+    read.set(map, undefined)
+    const fields = this.#fields(map, `${prefix}<<.`, known, line)
+    read.set(map, fields)
+    return fields
+  }
+
+  /** A map that replaces a merged one: envoyproxy/ratelimit keeps the keys that only the merged one has. */
+  #requireSameKeys(replaced: unknown, by: unknown, field: string, line: number): void {
+    const [before, after] = [this.#resolved(replaced), this.#resolved(by)]
+    if (!isMap(before) || !isMap(after)) return
+    const given = this.#keysOf(after)
+    const kept = [...this.#keysOf(before)].find((name) => !given.has(name))
+    if (kept === undefined) return
+    this.#error(
+      line,
+      `${field}.${kept}`,
+      undefined,
+      'give it here too: parsers differ in whether the merged value stays',
+    )
+  }
+
+  /** Names of the fields of a map, and of the maps that it merges. */
+  #keysOf(map: unknown, seen: Set<unknown> = new Set()): Set<string> {
+    const names = new Set<string>()
+    if (!isMap(map) || seen.has(map)) return names
+    seen.add(map)
+    for (const { key, value } of map.items) {
+      if (isMergeKey(key))
+        for (const one of this.#mergedMaps(value)) for (const name of this.#keysOf(one, seen)) names.add(name)
+      else if (isScalar(key)) names.add(String(key.source ?? key.value))
+    }
+    return names
+  }
+
+  /** Values of a `<<`. */
+  #mergedMaps(value: unknown): unknown[] {
+    const node = this.#resolved(value)
+    return (isSeq(node) ? node.items : [node]).map((one) => this.#resolved(one))
   }
 
   /** Text of a scalar as written: the value `1.0` stays `1.0`. Undefined if the field is absent. */
@@ -280,4 +361,29 @@ class ConfigReader {
 
 function isEmpty(node: unknown): boolean {
   return node === null || node === undefined || (isScalar(node) && node.value === null)
+}
+
+function isMergeKey(key: unknown): boolean {
+  return isScalar(key) && typeof key.value === 'symbol'
+}
+
+function leadingZeroFix(text: string): string {
+  if (!LEADING_ZERO.test(text)) return ''
+  const digits = text.replace(/[+_]/g, '')
+  const octal = Number(`0o${digits.slice(1)}`)
+  const decimal = Number(digits)
+  if (Number.isNaN(octal) || octal === decimal) return `: write ${decimal}`
+  return `: write ${octal}, as envoyproxy/ratelimit reads ${text}, or ${decimal}, as others do`
+}
+
+/** A `<<` after other fields: parsers differ in which of two values counts. */
+function lateMergeKeys(root: Node): FieldError[] {
+  const found: FieldError[] = []
+  visit(root, {
+    Map: (_, { items }) => {
+      if (items.some(({ key }, index) => index > 0 && isMergeKey(key)))
+        found.push({ field: '<<', value: undefined, fix: 'put it before all other fields, once' })
+    },
+  })
+  return found
 }

@@ -187,30 +187,111 @@ describe('a configuration of envoyproxy/ratelimit', () => {
   })
 })
 
-it.each(['010', '0x10', '0o10', '1_000', '1e3', '"10"', "'10'", '+5', '-1', '1:30', '4294967296', '.inf', 'yes'])(
-  'requests_per_unit: %s is refused, because envoyproxy/ratelimit reads another number or none',
-  (number) => {
-    const { domain, findings } = readConfig(
-      `domain: d\ndescriptors:\n  - key: a\n    rate_limit:\n      unit: day\n      requests_per_unit: ${number}\n`,
-    )
-    expect(domain).toBeUndefined()
-    expect(findings).toMatchObject([
-      {
-        severity: 'error',
-        line: 6,
-        field: 'descriptors[0].rate_limit.requests_per_unit',
-        value: number.replace(/["']/g, ''),
-        fix: 'give a whole number from 0 to 4294967295, in digits without quotes and leading zeros',
-      },
-    ])
-  },
-)
+const RANGE = 'give a whole number from 0 to 4294967295, in digits without quotes'
 
-it.each(['0', '8', '10', '4294967295'])('requests_per_unit: %s is read as written', (number) => {
-  const { domain } = readConfig(
-    `domain: d\ndescriptors: [{ key: a, rate_limit: { unit: day, requests_per_unit: ${number} } }]`,
+it.each([
+  ['0100', `${RANGE}: write 64, as envoyproxy/ratelimit reads 0100, or 100, as others do`],
+  ['+0_10', `${RANGE}: write 8, as envoyproxy/ratelimit reads +0_10, or 10, as others do`],
+  ['00', `${RANGE}: write 0`],
+  ['09', `${RANGE}: write 9`],
+  ...['1e3', '10.0', '"10"', "'10'", '-1', '1:30', '4294967296', '0x1_0000_0000', '.inf', 'yes', '0x', '_1'].map(
+    (number) => [number, RANGE],
+  ),
+])('requests_per_unit: %s is refused: parsers read another number, or none', (number, fix = '') => {
+  const { domain, findings } = readConfig(
+    `domain: d\ndescriptors:\n  - key: a\n    rate_limit:\n      unit: day\n      requests_per_unit: ${number}\n`,
   )
-  expect(domain?.children[0]?.rateLimit?.requestsPerUnit).toBe(Number(number))
+  expect(domain).toBeUndefined()
+  const field = 'descriptors[0].rate_limit.requests_per_unit'
+  expect(findings).toEqual([{ severity: 'error', line: 6, field, value: number.replace(/["']/g, ''), fix }])
+})
+
+it.each([
+  ['0', 0],
+  ['8', 8],
+  ['+10', 10],
+  ['4294967295', 4_294_967_295],
+  ['1_000', 1000],
+  ['0x10', 16],
+  ['0XFF_FF', 65_535],
+  ['0o17', 15],
+  ['0b101', 5],
+  ['', 0],
+])('requests_per_unit: %s is %s', (text, number) => {
+  const { domain, findings } = readConfig(
+    `domain: d\ndescriptors: [{ key: a, rate_limit: { unit: day, requests_per_unit: ${text} } }]`,
+  )
+  expect(findings).toEqual([])
+  expect(domain?.children[0]?.rateLimit?.requestsPerUnit).toBe(number)
+})
+
+describe('aliases and merge keys', () => {
+  const base =
+    'domain: d\ndescriptors:\n  - &base { key: j, rate_limit: { unit: day, requests_per_unit: 3, name: n } }\n'
+
+  it.for([
+    ['value: */api', 4, 'line 4', '*/api: no value before it has the anchor &/api; put it in quotes if it is a text'],
+    ['rate_limit: *nope', 4, 'line 4', '*nope: no value before it has the anchor &nope'],
+    ['<<: *nope', 4, 'line 4', '*nope: no value before it has the anchor &nope'],
+    ['<<: text', 4, 'descriptors[1].<<', 'give a map of key'],
+    ['<<: { keys: a }', 4, 'descriptors[1].<<.keys', 'did you mean "key"'],
+    ['rate_limit: { unit: day }, <<: *base', 4, 'descriptors[1].rate_limit', 'put << before it'],
+    ['<<: *base, rate_limit: { unit: hour, requests_per_unit: 1 }', 4, 'descriptors[1].rate_limit.name', 'here too'],
+    ['metadata: { a: 1, <<: { a: 2 } }', 4, 'descriptors[1].metadata.<<', 'put it before all other fields'],
+  ] as const)('{ key: k, %s } is refused with its line', ([fields, line, field, fix]) => {
+    const { domain, findings } = readConfig(`${base}  - { key: k, ${fields} }\n`)
+    expect(domain).toBeUndefined()
+    expect(findings).toContainEqual(
+      expect.objectContaining({ severity: 'error', line, field, fix: expect.stringContaining(fix) }),
+    )
+  })
+
+  it.for([
+    ['<<: *base, key: k', { name: 'n', requestsPerUnit: 3 }],
+    ['<<: *base, key: k, rate_limit: { unit: day, requests_per_unit: 4, name: m }', { name: 'm', requestsPerUnit: 4 }],
+    ['<<: [{ key: k }, *base]', { name: 'n', requestsPerUnit: 3 }],
+    ['key: k, rate_limit: { <<: { unit: day, name: o }, requests_per_unit: 4 }', { name: 'o', requestsPerUnit: 4 }],
+  ] as const)('{ %s } has the merged fields that it does not give', ([fields, limit]) => {
+    const { domain, findings } = readConfig(`${base}  - { ${fields} }\n`)
+    expect(findings).toEqual([])
+    expect(domain?.children[1]).toMatchObject({ key: 'k', rateLimit: limit })
+  })
+
+  it('maps that merge themselves or each other many times cannot block the process', () => {
+    expect(readConfig('domain: d\ndescriptors: [&a { <<: *a, key: k }]').findings).toMatchObject([
+      { severity: 'error', line: 2, fix: 'remove it: the map merges itself' },
+    ])
+    const maps = Array.from({ length: 60 }, (_, index) => {
+      const before = index === 0 ? '' : `<<: [*m${index - 1}, *m${index - 1}], `
+      return `  - &m${index} { ${before}key: k${index}, rate_limit: { unit: day, requests_per_unit: 1 } }`
+    })
+    expect(readConfig(`domain: d\ndescriptors:\n${maps.join('\n')}`).findings).toEqual([])
+  })
+})
+
+it.for([
+  ['---', []],
+  ['---\n# end\n\n...', []],
+  ['--- # end', []],
+  [
+    '---\ndomain: e',
+    [{ severity: 'error', line: 3, fix: expect.stringContaining('multiple documents; use a file for each') }],
+  ],
+  ['---#', [{ severity: 'error', line: 3 }]],
+] as const)('a file that ends with %j', ([end, findings]) => {
+  const text = `domain: d\ndescriptors: [{ key: k, ${LIMIT} }]\n${end}\n`
+  expect(readConfig(text).findings).toMatchObject(findings)
+})
+
+it.each(['y', 'Y', 'yes', 'on', 'True'])('unlimited: %s is true', (text) => {
+  const { domain, findings } = readConfig(`domain: d\ndescriptors: [{ key: k, rate_limit: { unlimited: ${text} } }]`)
+  expect(findings).toEqual([])
+  expect(domain?.children[0]?.rateLimit).toMatchObject({ unit: undefined })
+})
+
+it.each(['n', 'no', 'off', 'False'])('shadow_mode: %s is false', (text) => {
+  const { domain } = readConfig(`domain: d\ndescriptors: [{ key: k, shadow_mode: ${text}, ${LIMIT} }]`)
+  expect(domain?.children[0]?.shadowMode).toBe(false)
 })
 
 it('an ambiguous number in metadata is refused; keys and values of descriptors are texts, as written', () => {

@@ -42,6 +42,8 @@ type TreeNode = {
 
 export class DescriptorTree {
   readonly domain: string
+  /** Counters of its limits, and of limits that requests bring. */
+  readonly counters: Counters
   readonly #root: TreeNode
   readonly #hasMetricValues: boolean
   /** Names with values of requests. */
@@ -49,8 +51,8 @@ export class DescriptorTree {
 
   constructor(config: ConfigDomain) {
     this.domain = config.domain
-    const prefix = `envoy:${config.domain}`
-    this.#root = treeNode(undefined, config.children, prefix, new Counters(config.domain))
+    this.counters = new Counters(config.domain)
+    this.#root = treeNode(undefined, config.children, `envoy:${config.domain}`, this.counters)
     this.#hasMetricValues = hasMetricValues(config.children)
   }
 
@@ -120,8 +122,8 @@ function childOf(node: TreeNode, key: string, value: string): TreeNode | undefin
   return children.get(key)
 }
 
-/** One limit per domain and unit: the counters of one unit differ by their keys. */
-export class Counters {
+/** The only limit of a domain and unit: the counters of one unit differ by their keys. */
+class Counters {
   readonly #domain: string
   readonly #byUnit = new Map<string, Limit>()
 

@@ -1,4 +1,4 @@
-// Native mode: every Sluice rule applies to the descriptors of a request, all or nothing over all of them. A descriptor
+// Native mode: the Sluice rules apply to the descriptors of a request, all or nothing over all of them. A descriptor
 // with 0 hits is only read: it can refuse the request, but takes nothing.
 
 import {
@@ -13,8 +13,9 @@ import {
 } from 'sluice'
 import { holdsPermit } from 'sluice/http'
 import type { CheckController } from '../checks/check-controller.ts'
+import type { CompatDecision } from './compat-decision.ts'
 import { type CompatEngine, overrideOf } from './compat-engine.ts'
-import { Counters, DescriptorTree } from './descriptor-tree.ts'
+import { DescriptorTree } from './descriptor-tree.ts'
 import { nativeSubject } from './native-subject.ts'
 import type { Descriptor, RateLimitRequest } from './rate-limit-request.ts'
 import { CODE, CurrentLimit, type Status, UINT32_MAX, UNMATCHED } from './rate-limit-response.ts'
@@ -23,6 +24,8 @@ import { unitNumberOf } from './units.ts'
 export type NativeAnswer = {
   readonly allowed: boolean
   readonly statuses: readonly Status[]
+  /** The status that headers describe: the one that refuses, else the one with the fewest hits left. */
+  readonly deciding: Status | undefined
   /** Undefined if the request has values that no rule can count. */
   readonly decision: Decision | undefined
 }
@@ -39,8 +42,7 @@ export class NativeEngine {
   readonly #deps: NativeEngineDeps
   /** Limits of the active rules; those of earlier rules are collected with them. */
   readonly #limits = new WeakMap<DecidingLimit, CurrentLimit>()
-  /** Counters of limits in requests; the domain is part of their keys. */
-  readonly #counters = new Counters('')
+  /** Counts limits in requests; the domain is part of their keys. */
   readonly #noTree = new DescriptorTree({ domain: '', line: 0, children: [] })
 
   constructor(deps: NativeEngineDeps) {
@@ -49,38 +51,50 @@ export class NativeEngine {
 
   /**
    * Refuses a request with values that no rule can count, such as a key of 2000 characters: clients choose them, and
-   * Envoy admits a request if it gets an error.
+   * Envoy admits a request if it gets an error. `isMapped`: whether rules apply to the domain.
    */
-  decide(request: RateLimitRequest, expiresMs?: number): MaybePromise<NativeAnswer> {
+  decide(request: RateLimitRequest, isMapped: boolean, expiresMs?: number): MaybePromise<NativeAnswer> {
     try {
-      const answer = this.#decide(request, expiresMs)
+      const isUnlimited = !isMapped && !request.descriptors.some((one) => this.#isOverride(one))
+      const answer = isUnlimited ? this.#admit(request) : this.#decide(request, isMapped, expiresMs)
       return isPromise(answer) ? answer.catch((error: unknown) => refusalOf(error, request)) : answer
     } catch (error) {
       return refusalOf(error, request)
     }
   }
 
-  #decide(request: RateLimitRequest, expiresMs?: number): MaybePromise<NativeAnswer> {
+  #admit({ domain, descriptors }: RateLimitRequest): MaybePromise<NativeAnswer> {
+    const startedMs = performance.now()
+    const unlimited = descriptors.map((one) => ({ ...one, limit: undefined }))
+    const answered = this.#deps.compat.decide(this.#noTree, { domain, descriptors: unlimited, hits: 1 })
+    return andThen(answered, ({ allowed, statuses, decision }) => {
+      this.#deps.checks.record(nativeSubject(domain, descriptors[0]?.entries ?? [], undefined), decision, startedMs)
+      return { allowed, statuses, deciding: undefined, decision }
+    })
+  }
+
+  #decide(request: RateLimitRequest, isMapped: boolean, expiresMs?: number): MaybePromise<NativeAnswer> {
     const { domain, descriptors } = request
     const [only] = descriptors
     if (only === undefined || descriptors.length > 1 || only.hits === 0 || this.#isOverride(only))
-      return this.#decideSeveral(request, expiresMs)
+      return this.#decideSeveral(request, isMapped, expiresMs)
     const subject = nativeSubject(domain, only.entries, only.hits)
     const decided = this.#deps.checks.check(subject, undefined, undefined, undefined, expiresMs)
     return andThen(decided, (decision) => {
       this.#release(decision)
-      return { allowed: decision.allowed, statuses: [this.#statusOf(decision)], decision }
+      const status = this.#statusOf(decision)
+      return { allowed: decision.allowed, statuses: [status], deciding: status, decision }
     })
   }
 
-  async #decideSeveral(request: RateLimitRequest, expiresMs?: number): Promise<NativeAnswer> {
+  async #decideSeveral(request: RateLimitRequest, isMapped: boolean, expiresMs?: number): Promise<NativeAnswer> {
     const { domain, descriptors } = request
     const startedMs = performance.now()
     const statuses = descriptors.map(() => UNMATCHED)
     const places = descriptors.map((_, index) => index)
     const overrides = places.filter((place) => this.#isOverride(descriptors[place]))
     for (const place of overrides) overrideOf(descriptors[place] as Descriptor, place) // an index of the list
-    const others = places.filter((place) => !overrides.includes(place))
+    const others = isMapped ? difference(places, overrides) : []
     const takes = others.filter((place) => descriptors[place]?.hits !== 0)
     const several: Several = { domain, descriptors, statuses, expiresMs }
     const read = await this.#peek(several, difference(others, takes))
@@ -91,10 +105,12 @@ export class NativeEngine {
     const allowed = byRules?.decision.allowed ?? true
     const own = await this.#countOrGiveBack(several, overrides, allowed, taken?.decision)
     const deciding = byRules === undefined || (allowed && own?.decision.allowed === false) ? own : byRules
-    if (deciding === undefined) return { allowed, statuses, decision: undefined } // never: there is a descriptor
-    const { entries = [], hits } = descriptors[deciding.place] ?? {}
-    this.#deps.checks.record(nativeSubject(domain, entries, hits || undefined), deciding.decision, startedMs)
-    return { allowed: deciding.decision.allowed, statuses, decision: deciding.decision }
+    // never: there is a descriptor
+    if (deciding === undefined) return { allowed, statuses, deciding: undefined, decision: undefined }
+    const { decision, place, status = statuses[place] } = deciding
+    const { entries = [], hits } = descriptors[place] ?? {}
+    this.#deps.checks.record(nativeSubject(domain, entries, hits || undefined), decision, startedMs)
+    return { allowed: decision.allowed, statuses, deciding: decision.allowed ? fewestLeft(statuses) : status, decision }
   }
 
   /** Whether a check of each of these descriptors would be admitted now: the first refusal, else the first decision. */
@@ -134,7 +150,7 @@ export class NativeEngine {
     try {
       const decision = await this.#count(several, places, adds)
       isCounted = decision.allowed
-      return { decision, place: places[0] ?? 0 }
+      return { decision, place: places[0] ?? 0, status: decision.deciding }
     } finally {
       if (!isCounted && taken?.allowed) await this.#deps.limiter.give(taken).catch(() => {})
     }
@@ -145,13 +161,13 @@ export class NativeEngine {
     { domain, descriptors, statuses, expiresMs }: Several,
     places: Places,
     adds: boolean,
-  ): Promise<Decision> {
+  ): Promise<CompatDecision> {
     const own = places.map((place) => {
       const { entries = [], limit, hits = 0 } = descriptors[place] ?? {}
       return { entries: [{ key: 'domain', value: domain }, ...entries], limit, hits: adds ? hits : 0 }
     })
     const request = { domain, descriptors: own, hits: 1 }
-    const answer = await this.#deps.compat.decide(this.#noTree, request, this.#counters, expiresMs)
+    const answer = await this.#deps.compat.decide(this.#noTree, request, expiresMs)
     answer.statuses.forEach((status, index) => {
       statuses[places[index] ?? 0] = status
     })
@@ -176,7 +192,7 @@ export class NativeEngine {
       code,
       limit: this.#currentLimit(deciding),
       remaining: allowed ? Math.min(UINT32_MAX, decision.remaining ?? 0) : 0,
-      resetSeconds: Math.ceil((decision.resetAfterMs ?? 0) / 1000),
+      resetSeconds: decision.resetAfterMs === null ? undefined : Math.ceil(decision.resetAfterMs / 1000),
     }
   }
 
@@ -203,16 +219,24 @@ type Several = {
   readonly expiresMs: number | undefined
 }
 
-/** The decision about a request, and the descriptor that it is about. */
-type Deciding = { readonly decision: Decision; readonly place: number }
+/** The decision about a request, and the descriptor that it is about. `status`: that of another descriptor. */
+type Deciding = { readonly decision: Decision; readonly place: number; readonly status?: Status | undefined }
 
 function difference(places: Places, without: Places): Places {
   return places.filter((place) => !without.includes(place))
+}
+
+function fewestLeft(statuses: readonly Status[]): Status | undefined {
+  let fewest: Status | undefined
+  for (const status of statuses) {
+    if (status.limit !== undefined && (fewest === undefined || status.remaining < fewest.remaining)) fewest = status
+  }
+  return fewest
 }
 
 const UNCOUNTABLE: Status = { ...UNMATCHED, code: CODE.overLimit }
 
 function refusalOf(error: unknown, { descriptors }: RateLimitRequest): NativeAnswer {
   if (!(error instanceof LimiterError) || error.code !== 'SUBJECT_INVALID') throw error
-  return { allowed: false, statuses: descriptors.map(() => UNCOUNTABLE), decision: undefined }
+  return { allowed: false, statuses: descriptors.map(() => UNCOUNTABLE), deciding: undefined, decision: undefined }
 }

@@ -27,7 +27,10 @@ export type Status = {
   /** Undefined: no limit matched. */
   readonly limit: CurrentLimit | undefined
   readonly remaining: number
-  /** Undefined: no limit matched. */
+  /**
+   * OVER_LIMIT: time until the same request passes. OK: time until the limit is full again. Undefined: no limit
+   * matched, or waiting will not help.
+   */
   readonly resetSeconds: number | undefined
 }
 

@@ -1,44 +1,39 @@
-// Headers that Envoy adds to responses, from the statuses of a request. They describe the limit that decided: an
-// exceeded one, else the one with the fewest hits left.
+// Headers that Envoy adds to responses. They describe the limit that decided.
 
 import type { EnvoyHeaders } from '../settings/envoy-settings.ts'
-import { CODE, type Header, NO_HEADERS, type Status } from './rate-limit-response.ts'
+import { type Header, NO_HEADERS, type Status } from './rate-limit-response.ts'
 
-const PREFIXES: Readonly<Record<Exclude<EnvoyHeaders, 'off'>, string>> = {
-  'draft-03': 'RateLimit',
-  'x-ratelimit': 'X-RateLimit',
+/** Names of the headers with the limit, the hits left and the seconds until it is full. */
+export type HeaderNames = readonly [limit: string, remaining: string, reset: string]
+
+const NAMES: Readonly<Record<'draft-03' | 'x-ratelimit', HeaderNames>> = {
+  'draft-03': ['RateLimit-Limit', 'RateLimit-Remaining', 'RateLimit-Reset'],
+  'x-ratelimit': ['X-RateLimit-Limit', 'X-RateLimit-Remaining', 'X-RateLimit-Reset'],
 }
 
-/** `retrySeconds`: undefined if the request is allowed, or if waiting does not help. */
+/** Headers of envoyproxy/ratelimit if the style is `plain`: without Retry-After. */
+export type HeaderOptions = { readonly headers: EnvoyHeaders; readonly plainNames: HeaderNames }
+
+/** `deciding`: the one of the statuses that decided. `retryAfterMs`: null if waiting does not help. */
 export function responseHeaders(
-  style: EnvoyHeaders,
+  { headers: style, plainNames }: HeaderOptions,
   statuses: readonly Status[],
-  allowed: boolean,
-  retrySeconds: number | undefined,
+  deciding: Status | undefined,
+  retryAfterMs: number | null,
 ): readonly Header[] {
   if (style === 'off') return NO_HEADERS
-  const deciding = decidingStatus(statuses, allowed)
-  const retry = retrySeconds === undefined ? NO_HEADERS : [{ key: 'Retry-After', value: String(retrySeconds) }]
+  const hasRetry = retryAfterMs && style !== 'plain'
+  const retry = hasRetry ? [{ key: 'Retry-After', value: String(Math.ceil(retryAfterMs / 1000)) }] : NO_HEADERS
   if (deciding?.limit === undefined) return retry
-  const { limit, remaining, resetSeconds = 0 } = deciding
-  const prefix = PREFIXES[style]
+  const { limit, remaining, resetSeconds } = deciding
+  const [limitName, remainingName, resetName] = style === 'plain' ? plainNames : NAMES[style]
   const policies = style === 'draft-03' ? policiesOf(statuses) : ''
   return [
-    { key: `${prefix}-Limit`, value: `${limit.requestsPerUnit}${policies}` },
-    { key: `${prefix}-Remaining`, value: String(remaining) },
-    { key: `${prefix}-Reset`, value: String(resetSeconds) },
+    { key: limitName, value: `${limit.requestsPerUnit}${policies}` },
+    { key: remainingName, value: String(remaining) },
+    ...(resetSeconds === undefined ? NO_HEADERS : [{ key: resetName, value: String(resetSeconds) }]),
     ...retry,
   ]
-}
-
-/** The limit that the headers describe. */
-export function decidingStatus(statuses: readonly Status[], allowed: boolean): Status | undefined {
-  let deciding: Status | undefined
-  for (const status of statuses) {
-    if (status.limit === undefined || (!allowed && status.code !== CODE.overLimit)) continue
-    if (deciding === undefined || status.remaining < deciding.remaining) deciding = status
-  }
-  return deciding
 }
 
 /** `, 10;w=60;name="per-ip"` for each limit. Names are quoted; a name with a quote is left out. */

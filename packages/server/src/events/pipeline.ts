@@ -142,11 +142,11 @@ export class EventPipeline implements EventTotals {
     return `events: ${down.map(({ name }) => name).join(', ')} ${down.length === 1 ? 'does' : 'do'} not store events`
   }
 
-  async close(): Promise<void> {
+  async close(ms: number = CLOSE_MS): Promise<void> {
     clearTimeout(this.#timer)
     this.flush()
     this.#finishHashing()
-    await Promise.all(this.#runners.map(({ runner }) => runner.close(CLOSE_MS)))
+    await Promise.all(this.#runners.map(({ runner }) => runner.close(ms)))
     this.#recorder.announce()
   }
 }

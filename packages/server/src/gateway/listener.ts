@@ -7,7 +7,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createSecureServer, type Http2SecureServer, type ServerHttp2Session } from 'node:http2'
 import type { AddressInfo, Socket } from 'node:net'
 import { type TLSSocket, Server as TlsServer } from 'node:tls'
-import type { ClientConnections } from '../access/client-connections.ts'
+import { type ClientConnections, HANDSHAKE_MS_MAX } from '../access/client-connections.ts'
+import { LastAnswers } from '../http/last-answers.ts'
 import { settingInvalid } from '../settings/setting-invalid.ts'
 import type { Gateway } from './gateway.ts'
 import type { GatewaySettings } from './settings.ts'
@@ -38,22 +39,24 @@ export async function openListener(
   server.maxConnections = settings.maxConnections
   clients.watch(server)
   const { sockets, sessions } = connectionsOf(server)
+  let lastAnswers: LastAnswers | undefined
   server.listen(settings.listen)
   await once(server, 'listening')
   return {
     port: (server.address() as AddressInfo).port, // a port, not a pipe
     drain: () => {
+      lastAnswers ??= new LastAnswers(server)
       for (const session of sessions) session.close()
     },
     close: async () => {
-      const timer = setTimeout(() => {
-        for (const socket of sockets) socket.destroy()
-      }, closeMsMax)
-      for (const session of sessions) session.close()
-      // Node.js does not close connections without a request, which browsers open in advance.
-      for (const socket of sockets) if (!speaksHttp2(socket) && !gateway.isBusy(socket)) socket.destroy()
-      await new Promise((resolve) => server.close(resolve))
-      clearTimeout(timer)
+      const closed = (async () => {
+        await lastAnswers?.sent()
+        for (const session of sessions) session.close()
+        // Node.js does not close connections without a request, which browsers open in advance.
+        for (const socket of sockets) if (!speaksHttp2(socket) && !gateway.isBusy(socket)) socket.destroy()
+        await new Promise((resolve) => server.close(resolve))
+      })()
+      await clients.endWithin(closeMsMax, closed)
     },
   }
 }
@@ -63,14 +66,14 @@ function plainServer(): Server {
 }
 
 function secureServer(settings: GatewaySettings): Http2SecureServer {
-  const { listenCert = '', listenKey = '', listenClientCa, clientHeadTimeoutMs: handshakeTimeout } = settings
+  const { listenCert = '', listenKey = '', listenClientCa, clientHeadTimeoutMs } = settings
   const mutual = listenClientCa === undefined ? {} : { ca: readFileSync(listenClientCa), requestCert: true }
   try {
     return createSecureServer({
       cert: readFileSync(listenCert),
       key: readFileSync(listenKey),
       allowHTTP1: true,
-      handshakeTimeout,
+      handshakeTimeout: Math.min(clientHeadTimeoutMs, HANDSHAKE_MS_MAX),
       settings: { maxConcurrentStreams: STREAMS_MAX },
       ...mutual,
     })

@@ -120,7 +120,7 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     flag: 'client-head-timeout-ms',
     env: 'SLUICE_CLIENT_HEAD_TIMEOUT_MS',
     value: '<ms>',
-    help: 'Longest time for a TLS handshake, and for receiving the head of a request.',
+    help: 'Longest time for receiving the head of a request, and for a TLS handshake, which has at most 10 s.',
     fallback: () => 15_000,
     shownFallback: '15000',
     read: (text) => readInteger(text, 1, 86_400_000),

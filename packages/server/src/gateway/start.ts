@@ -3,7 +3,8 @@
 
 import { ClientConnections } from '../access/client-connections.ts'
 import type { Log } from '../log.ts'
-import { CLOSE_MS_MAX, type Server, startServer } from '../service/server.ts'
+import { type Server, startServer } from '../service/server.ts'
+import { CLOSE_MS_MAX, STOP_MS_MAX } from '../settings/deadlines.ts'
 import { settingInvalid } from '../settings/setting-invalid.ts'
 import { Gateway } from './gateway.ts'
 import { GatewayMetrics } from './gateway-metrics.ts'
@@ -42,12 +43,13 @@ export async function startGateway(
       gateway.draining = true
       listener.drain()
     }
-    const close = async () => {
+    const close = async (ms = STOP_MS_MAX) => {
+      const startedMs = performance.now()
       drain()
       gateway.closeWebSockets()
       await listener.close()
       await gateway.close()
-      await server.close()
+      await server.close(ms - (performance.now() - startedMs))
     }
     const address = `${listenCert === undefined ? 'http' : 'https'}://${host}:${listener.port}`
     return { ...server, address, apiAddress: server.address, drain, close }

@@ -13,7 +13,7 @@ import {
   type ServerHttp2Stream,
 } from 'node:http2'
 import type { AddressInfo } from 'node:net'
-import { callsUsedUp } from '../access/client-connections.ts'
+import { callsUsedUp, HANDSHAKE_MS_MAX } from '../access/client-connections.ts'
 import { peerOf, timeoutMsOf } from './call-facts.ts'
 import {
   type Call,
@@ -32,7 +32,6 @@ import { serveStream, serveUnary } from './node-calls.ts'
 import { failCall } from './node-response.ts'
 
 const HEADER_BYTES_MAX = 16 * 1024
-const HANDSHAKE_MS_MAX = 10_000
 /** From the connection to its first call. */
 const FIRST_CALL_MS_MAX = 20_000
 /** From GOAWAY to the end of a connection without calls: an incomplete frame would keep it open. */
@@ -100,11 +99,7 @@ class NodeServer implements GrpcServer {
       this.#server.close(() => resolve())
     })
     for (const session of this.#sessions) session.close() // sends GOAWAY and waits for its streams
-    const timer = setTimeout(() => {
-      for (const session of this.#sessions) session.destroy()
-    }, drainMs)
-    await closed
-    clearTimeout(timer)
+    await this.#options.clients.endWithin(drainMs, closed)
   }
 
   #opened(session: Http2Session): void {

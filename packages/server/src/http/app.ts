@@ -7,6 +7,7 @@ import { type Clock, type Limiter, wallClock } from 'sluice'
 import type { HeaderOptions } from 'sluice/http'
 import type { AllowedHosts } from '../access/allowed-hosts.ts'
 import type { Authenticator } from '../access/authenticator.ts'
+import { HANDSHAKE_MS_MAX } from '../access/client-connections.ts'
 import { type GuardDeps, guardRoutes } from '../access/guard.ts'
 import type { TokenRegistry } from '../access/token-registry.ts'
 import type { TokenStore } from '../approvals/token-store.ts'
@@ -14,6 +15,7 @@ import type { Audited, AuditVerdict } from '../audit/audit.ts'
 import type { ListAudit } from '../audit/audit-list.ts'
 import type { CheckController } from '../checks/check-controller.ts'
 import type { DecisionHistory } from '../checks/decision-history.ts'
+import type { KnownKeys } from '../checks/known-keys.ts'
 import type { Receipts } from '../checks/receipts.ts'
 import { createRefund } from '../checks/refund.ts'
 import type { SharedDecisions } from '../checks/shared-decisions.ts'
@@ -114,6 +116,7 @@ export type EventsDeps = {
   readonly pipeline: EventPipeline | undefined
   readonly findViolations: FindViolations | undefined
   readonly analytics: Analytics | undefined
+  readonly knownKeys: KnownKeys | undefined
   /** Age of the oldest event of this node that waits to be stored where analytics read. */
   lagMs(): number
   degradedReason(): string | undefined
@@ -214,7 +217,7 @@ export async function createApp(deps: AppDeps): Promise<FastifyInstance> {
     ruleSetRoutes(scope, { limiter, live, ruleStore, rollouts })
     ruleValidationRoute(scope, { limiter, live, ruleStore, clock })
   })
-  explainRoute(app, limiter, clock)
+  explainRoute(app, limiter, clock, events.knownKeys)
   decisionsRoutes(app, { history, sharedDecisions, keyHash, headers, workers })
   hotKeysRoute(app, { limiter, keyHash, workers, fleet: deps.fleet })
   webhooksRoute(app, workers)
@@ -286,8 +289,11 @@ async function addGuard(app: FastifyInstance, deps: AppDeps): Promise<Guarded> {
 /** Fastify's own logger is off: it would create a child logger per request. */
 function createFastify(log: Log, tls: ServerOptions | undefined): FastifyInstance {
   const app = fastify({
-    ...(tls === undefined ? { http: TIMEOUTS } : { https: { ...tls, ...TIMEOUTS, handshakeTimeout: REQUEST_MS_MAX } }),
+    ...(tls === undefined
+      ? { http: TIMEOUTS }
+      : { https: { ...tls, ...TIMEOUTS, handshakeTimeout: HANDSHAKE_MS_MAX } }),
     logger: false,
+    return503OnClosing: false, // requests of connections that are open are answered as usual
     bodyLimit: CHECK_BYTES_MAX,
     requestTimeout: REQUEST_MS_MAX,
     routerOptions: { maxParamLength: PARAMETER_LENGTH_MAX },
@@ -310,7 +316,9 @@ function createFastify(log: Log, tls: ServerOptions | undefined): FastifyInstanc
   app.setErrorHandler<Error>((error, request, reply) => {
     const problem = problemOf(error, request.headers)
     // A failing store is logged when the outage begins and ends, not once per request.
-    if (problem.code === 'INTERNAL') log.event('internal_error', { err: error, route: request.routeOptions.url })
+    const isCancelled = reply.raw.destroyed && error.name === 'AbortError' // the client is gone
+    if (problem.code === 'INTERNAL' && !isCancelled)
+      log.event('internal_error', { err: error, route: request.routeOptions.url })
     if (error instanceof ProblemError) reply.headers(error.headers)
     return sendProblem(reply, problem)
   })

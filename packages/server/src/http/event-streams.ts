@@ -47,12 +47,12 @@ export class EventStreams {
       if (!this.#authenticator.isStillValid(caller)) response.end()
       else if (count % CHECKS_PER_HEARTBEAT === 0 && response.writableLength === 0) response.write(': heartbeat\n\n')
     })
-    response.once('close', () => {
+    onDisconnect(response, () => {
       timer.stop()
       this.#open.delete(response)
       free()
     })
-    return { send: senderOf(response), onClose: (work) => void response.once('close', work) }
+    return { send: senderOf(response), onClose: (work) => onDisconnect(response, work) }
   }
 
   #start(reply: FastifyReply): ServerResponse {
@@ -68,10 +68,16 @@ export class EventStreams {
   }
 }
 
+/** Runs `work` once, when the connection has closed: at once if that was during the work before this call. */
+export function onDisconnect(response: ServerResponse, work: () => void): void {
+  if (response.destroyed) work()
+  else response.once('close', work)
+}
+
 function senderOf(response: ServerResponse): EventStream['send'] {
   let stalledSince: number | undefined
   return (name, data, id) => {
-    if (response.writableEnded) return false
+    if (response.writableEnded || response.destroyed) return false
     if (response.writableLength > UNREAD_BYTES_MAX) {
       stalledSince ??= performance.now()
       if (performance.now() - stalledSince > STALLED_MS) response.destroy()

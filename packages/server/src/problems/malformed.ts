@@ -1,4 +1,5 @@
-// Answers bytes that are not an HTTP request with a problem document, and closes the connection.
+// Answers bytes that are not an HTTP request with a problem document, and closes the connection. A failed TLS handshake
+// gets no answer: there is no HTTP yet.
 
 import type { Socket } from 'node:net'
 import { PROBLEM_TYPE } from 'sluice/http'
@@ -9,12 +10,15 @@ const DETAILS: Readonly<Record<string, string>> = {
   ERR_HTTP_REQUEST_TIMEOUT: 'the request did not arrive in time',
 }
 
-export function endMalformed({ code }: { readonly code?: string | undefined }, socket: Socket): void {
-  if (code === 'ECONNRESET' || !socket.writable) {
+/** Codes of the HTTP parser and of its timeouts. All others are of TLS or of the connection. */
+const OF_HTTP = /^(HPE_|ERR_HTTP_)/
+
+export function endMalformed({ code = '' }: { readonly code?: string | undefined }, socket: Socket): void {
+  if (!OF_HTTP.test(code) || !socket.writable) {
     socket.destroy()
     return
   }
-  const detail = DETAILS[code ?? ''] ?? `malformed HTTP/1.1 request: ${code}`
+  const detail = DETAILS[code] ?? `malformed HTTP/1.1 request: ${code}`
   const body = JSON.stringify(problem('REQUEST_INVALID', detail))
   const head = [
     'HTTP/1.1 400 Bad Request',

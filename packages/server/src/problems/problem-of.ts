@@ -59,6 +59,10 @@ function fieldProblem(code: ProblemCode, field: string, value: unknown, fix: str
 const STORE_UNAVAILABLE =
   'The store did not answer in time. Nothing was decided; a reset or refund may or may not have happened, so repeat it.'
 
+/** Detail for refunds: checks of a full store are decided by on_fail. */
+const STORE_FULL =
+  'Redis is out of memory and cannot remember the refund: no units were given back. Retry when it has memory again.'
+
 function limiterProblem(error: LimiterError): Problem {
   switch (error.code) {
     case 'SUBJECT_INVALID':
@@ -72,7 +76,7 @@ function limiterProblem(error: LimiterError): Problem {
         'The deadline of the call ended before the store answered; nothing was decided.',
       )
     case 'STORE_FULL':
-      return problem('STORE_FULL', 'Redis is out of memory, and this client has no bucket yet; nothing was decided.')
+      return problem('STORE_FULL', STORE_FULL)
     case 'STORE_CORRUPT':
     case 'STORE_CROWDED':
       // The message contains a Redis key and thus the client: fine for the caller who named it, not for a log.

@@ -5,11 +5,12 @@ import { LimiterError } from 'sluice'
 import { createLog, type Log } from '../log.ts'
 import { errorLines } from '../rules/rule-file.ts'
 import { type Server, startServer } from '../service/server.ts'
+import { STOP_MS_MAX } from '../settings/deadlines.ts'
 import type { Settings } from '../settings/settings.ts'
 import { workerNumber } from '../worker-number.ts'
 import { type BannerFacts, banner, NO_CHECK_FIX } from './banner.ts'
 import { EXIT } from './exit-codes.ts'
-import { terminationSignal } from './signals.ts'
+import { limitStop, terminationSignal } from './signals.ts'
 import { superviseWorkers } from './supervisor.ts'
 import type { Terminal } from './terminal.ts'
 
@@ -21,6 +22,9 @@ const LISTEN_ADVICE: Readonly<Record<string, string>> = {
   ENOENT: 'The folder of the socket file does not exist: create it, or choose another with --socket.',
   ENOTFOUND: 'There is no such host: choose another with --host or --listen.',
 }
+
+/** A worker reports what it could not end, before its supervisor kills it. */
+const BEFORE_SUPERVISOR_MS = 500
 
 /** Start function and banner of a program. */
 export type Program<S extends Settings, R extends Server> = {
@@ -61,6 +65,11 @@ export async function runProgram<S extends Settings, R extends Server>(
     process.exit(EXIT.failed)
   })
   const signal = terminationSignal()
+  const forceExit = () => {
+    log.event('stop_forced', { left: activeResources() })
+    process.exit(EXIT.failed)
+  }
+  void limitStop(signal, settings.drainMs, forceExit, STOP_MS_MAX - (workerNumber() > 0 ? BEFORE_SUPERVISOR_MS : 0))
   const server = await program.start(settings, log).catch((error: unknown) => explain(error, terminal))
   if (typeof server === 'number') return server
   const writesEvents = settings.eventsSinks?.some(({ kind, target }) => kind === 'jsonl' && target === '-')
@@ -76,6 +85,13 @@ export async function runProgram<S extends Settings, R extends Server>(
   await server.close()
   log.event('stopped', {})
   return EXIT.done
+}
+
+/** Handles and requests that keep the process alive, by type. */
+function activeResources(): Readonly<Record<string, number>> {
+  const counts: Record<string, number> = {}
+  for (const type of process.getActiveResourcesInfo()) counts[type] = (counts[type] ?? 0) + 1
+  return counts
 }
 
 export function bannerFacts(server: Server): BannerFacts {

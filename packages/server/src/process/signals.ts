@@ -1,6 +1,8 @@
-// Termination signals. The first SIGTERM or SIGINT starts a graceful shutdown; the second one exits immediately.
+// Termination signals. The first SIGTERM or SIGINT starts a graceful shutdown, which has a time limit; the second one
+// exits immediately.
 
 import { constants } from 'node:os'
+import { STOP_MS_MAX } from '../settings/deadlines.ts'
 
 export type TerminationSignal = {
   readonly name: NodeJS.Signals
@@ -19,4 +21,15 @@ export function terminationSignal(): Promise<TerminationSignal> {
     process.on('SIGTERM', handle)
     process.on('SIGINT', handle)
   })
+}
+
+/** Runs `force` if the process still works on something when the drain is over for `ms`. */
+export async function limitStop(
+  signal: Promise<TerminationSignal>,
+  drainMs: number,
+  force: () => void,
+  ms: number = STOP_MS_MAX,
+): Promise<void> {
+  const { drains } = await signal
+  setTimeout(force, (drains ? drainMs : 0) + ms).unref()
 }

@@ -1,5 +1,6 @@
 // `--workers n`: several processes on one port. Each is a node with its own leases, so they need a shared store. This
-// process supervises them: it replaces crashed workers, forwards termination signals, and relays messages.
+// process supervises them: it replaces crashed workers, forwards termination signals, kills workers that do not stop in
+// time, and relays messages.
 
 import cluster, { type Worker } from 'node:cluster'
 import { randomBytes } from 'node:crypto'
@@ -11,7 +12,8 @@ import { SETTINGS, type Settings } from '../settings/settings.ts'
 import { WorkerCounts } from '../workers/counts-file.ts'
 import { logPolicyDecisions } from '../workers/policy-log.ts'
 import { WorkerChannels } from '../workers/worker-channels.ts'
-import { terminationSignal } from './signals.ts'
+import { EXIT } from './exit-codes.ts'
+import { limitStop, terminationSignal } from './signals.ts'
 
 const RESTART_MS = 1000
 
@@ -23,9 +25,8 @@ export async function superviseWorkers(count: number, settings: Settings, log: L
   const channels = new WorkerChannels(counts, log)
   const logRest = logPolicyDecisions(() => channels.policyReasons(), log)
   const fork = () => {
-    const worker = cluster.fork({ [SETTINGS.keySecret.env]: keySecret })
+    const worker = channels.fork({ [SETTINGS.keySecret.env]: keySecret })
     worker.on('error', (error) => log.event('worker_failed', { err: error, pid: worker.process.pid }))
-    channels.add(worker)
   }
   let ending = false
   const endAll = (signal: NodeJS.Signals) => {
@@ -39,9 +40,9 @@ export async function superviseWorkers(count: number, settings: Settings, log: L
     })
     cluster.on('exit', ({ process: { pid } }: Worker, code: number, signal: string | null) => {
       if (ending) return
-      // Before any worker listens, settings or rules are invalid: the worker has reported it, and a retry would not
-      // help.
-      if (!started) return resolve(code || 1)
+      // A worker that ends by itself before any of them listens has reported why: invalid settings or rules. A retry
+      // would not help. One that was killed has reported nothing.
+      if (!started && signal === null) return resolve(code || 1)
       log.event('worker_exited', { pid, code, signal })
       channels.replaced()
       setTimeout(() => !ending && fork(), RESTART_MS)
@@ -49,10 +50,19 @@ export async function superviseWorkers(count: number, settings: Settings, log: L
   })
   for (let forked = 0; forked < count; forked += 1) fork()
   const ended = await Promise.race([terminationSignal(), failed])
-  endAll(typeof ended === 'number' ? 'SIGTERM' : ended.name)
+  const signal = typeof ended === 'number' ? ({ name: 'SIGTERM', drains: true } as const) : ended
+  endAll(signal.name)
+  let exitCode = typeof ended === 'number' ? ended : EXIT.done
+  void limitStop(Promise.resolve(signal), settings.drainMs, () => {
+    exitCode ||= EXIT.failed
+    for (const { process: worker } of living()) {
+      log.event('worker_killed', { pid: worker.pid })
+      worker.kill('SIGKILL')
+    }
+  })
   await Promise.all(living().map((worker) => once(worker, 'exit')))
   logRest()
-  return typeof ended === 'number' ? ended : 0
+  return exitCode
 }
 
 /**

@@ -29,6 +29,7 @@ export type RolloutTiming = {
 export const ROLLOUT_TIMING: RolloutTiming = { tickMs: 1000, confirmMs: 15_000 }
 /** Interval while nothing rolls out: a notification may have been missed. */
 const IDLE_MS = 5000
+const RULES_LOGGED_MAX = 20
 
 export type RolloutNodeDeps = {
   readonly database: Database
@@ -62,6 +63,8 @@ export class RolloutNode {
   #canaries: ReadonlyMap<string, Watched> = new Map()
   /** Rollouts in force, as read from the database; undefined: read them again. */
   #print: string | undefined
+  /** By rule: its rollouts as last logged. */
+  #applied: ReadonlyMap<string, string> = new Map()
   #confirmedMs: number = performance.now()
   /** Database time minus monotonic time. */
   #offsetMs = 0
@@ -212,20 +215,31 @@ export class RolloutNode {
     const { print, version, proposals } = await this.#read()
     if (limiter.version < version) await live.refresh()
     if (limiter.version < version) return false
-    const before = this.#byRule
     try {
       this.#use(proposals)
-      await limiter.setRollouts(this.#watched.flatMap(rolloutsOf))
+      const rollouts = this.#watched.flatMap(rolloutsOf)
+      await limiter.setRollouts(rollouts)
       this.#error = undefined
+      this.#logApplied(rollouts, version)
     } catch (error) {
       if (!(error instanceof LimiterError)) throw error
       this.#error = error.message
       log.event('rollouts_rejected', { reason: error.message })
     }
-    if (before.size + this.#byRule.size > 0 && print !== this.#print)
-      log.event('rollouts_applied', { rollouts: this.#byRule.size, version })
     this.#print = print
     return true
+  }
+
+  /** Only if a rollout began, moved or ended: the guard also writes to proposals that stay as they are. */
+  #logApplied(rollouts: readonly Rollout[], version: number): void {
+    const applied = new Map<string, string>()
+    for (const { pairShare: _, ...rollout } of rollouts) {
+      applied.set(rollout.ruleId, `${applied.get(rollout.ruleId) ?? ''}${JSON.stringify(rollout)}\n`)
+    }
+    const ids = new Set([...this.#applied.keys(), ...applied.keys()])
+    const rules = [...ids].filter((id) => applied.get(id) !== this.#applied.get(id)).slice(0, RULES_LOGGED_MAX)
+    this.#applied = applied
+    if (rules.length > 0) this.#deps.log.event('rollouts_applied', { rollouts: applied.size, rules, version })
   }
 
   #read(): Promise<{ readonly print: string; readonly version: number; readonly proposals: Proposal[] }> {

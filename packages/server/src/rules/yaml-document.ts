@@ -34,7 +34,10 @@ export function parseYaml(text: string, { merge = false }: { readonly merge?: bo
   const options = { prettyErrors: false, merge, logLevel: 'error', ...rewritten } as const
   const document = parseDocument(text, { lineCounter: lines, ...options })
   const targets = new Map<Alias, Node>()
-  const found = [...document.errors, ...document.warnings].map(({ message, pos }) => ({ at: pos[0], why: message }))
+  const found = [...document.errors, ...document.warnings].flatMap(({ code, message, pos }) => {
+    if (code !== 'MULTIPLE_DOCS') return { at: pos[0], why: message }
+    return isBlank(text.slice(pos[0])) ? [] : { at: pos[0], why: 'multiple documents; use a file for each' }
+  })
   const anchors = new Map<string, Node>()
   const addAnchor = (node: Node) => {
     if ('anchor' in node && typeof node.anchor === 'string') anchors.set(node.anchor, node)
@@ -43,6 +46,10 @@ export function parseYaml(text: string, { merge = false }: { readonly merge?: bo
     Alias: (_, alias) => {
       const target = anchors.get(alias.source)
       if (target !== undefined) targets.set(alias, target)
+      else {
+        const why = `no value before it has the anchor &${alias.source}; put it in quotes if it is a text`
+        found.push({ at: alias.range?.[0] ?? 0, why: `*${alias.source}: ${why}` })
+      }
     },
     Map: (_, map) => {
       addAnchor(map)
@@ -66,4 +73,9 @@ export function parseYaml(text: string, { merge = false }: { readonly merge?: bo
     },
     resolve: (alias) => targets.get(alias),
   }
+}
+
+/** Whether it has only comments and the markers of documents: a trailing `---` is common. */
+function isBlank(text: string): boolean {
+  return text.split('\n').every((line) => /^((---|\.\.\.)(?=\s|$))?\s*(#.*)?$/.test(line))
 }

@@ -64,7 +64,7 @@ export function grpcServices({
   const remote = openRemote(access)
   const methods: Method[] = [...rateLimiter.methods, shouldRateLimit(envoy, access), ...remote.methods]
   const names = [...new Set(methods.map(({ path }) => serviceOf(path)))]
-  const health = new GrpcHealth(names)
+  const health = new GrpcHealth([...names, 'ratelimit']) // the name that probes of envoyproxy/ratelimit ask for
   const close = () => {
     rateLimiter.close()
     remote.close()

@@ -9,12 +9,14 @@ import type { Check } from '../checks/check-controller.ts'
 import { UnknownContent } from '../compatibility/unknown-content.ts'
 import { BypassRegistry } from '../exceptions/bypass-registry.ts'
 import { createApp } from '../http/app.ts'
+import { LastAnswers } from '../http/last-answers.ts'
 import type { Lifecycle } from '../http/node-health.ts'
 import type { Log } from '../log.ts'
 import { Metrics } from '../metrics/metrics.ts'
 import type { RolloutTiming } from '../rollouts/rollout-node.ts'
 import { LiveRules } from '../rules/live-rules.ts'
 import { isFirstStart, openRules } from '../rules/open-rules.ts'
+import { CLOSE_MS_MAX, STOP_MS_MAX } from '../settings/deadlines.ts'
 import { headerOptions } from '../settings/header-settings.ts'
 import { isLoopback } from '../settings/loopback.ts'
 import type { Settings } from '../settings/settings.ts'
@@ -65,14 +67,20 @@ export type Server = {
   readonly rulesLocation: string
   /** From now on /readyz returns 503; all requests are still served. */
   drain(): void
-  /** Resolves when every request in flight is answered, or was aborted at the close deadline. */
-  close(): Promise<void>
+  /**
+   * Resolves when every request in flight is answered, or was aborted at the close deadline. Events and spans that are
+   * not stored after `ms` are given up.
+   */
+  close(ms?: number): Promise<void>
 }
 
-export const CLOSE_MS_MAX = 10_000
+/** Time to store the last events must leave for what closes after them. */
+const AFTER_EVENTS_MS = 1000
+const AFTER_SPANS_MS = 250
 
 /** Functions that close what was opened, in the order of opening. */
-type Closers = (() => Promise<void> | void)[]
+type Closers = ((leftMs: () => number) => Promise<void> | void)[]
+type CloseAll = (ms: number) => Promise<void>
 
 /** Throws when the rules are invalid (RULE_INVALID) or unavailable, and when the address cannot be bound. */
 export async function startServer(
@@ -82,13 +90,14 @@ export async function startServer(
   timing: Timing = {},
 ): Promise<Server> {
   const closers: Closers = []
-  const closeAll = async () => {
-    for (const close of closers.reverse()) await close()
+  const closeAll = async (ms: number) => {
+    const endMs = performance.now() + ms
+    for (const close of closers.reverse()) await close(() => endMs - performance.now())
   }
   try {
     return await openServer(settings, log, { closeMsMax, timing }, closers, closeAll)
   } catch (error) {
-    await closeAll() // open connections and threads would keep the process alive
+    await closeAll(STOP_MS_MAX) // open connections and threads would keep the process alive
     throw error
   }
 }
@@ -98,14 +107,14 @@ async function openServer(
   log: Log,
   { closeMsMax, timing }: { readonly closeMsMax: number; readonly timing: Timing },
   closers: Closers,
-  closeAll: () => Promise<void>,
+  closeAll: CloseAll,
 ): Promise<Server> {
   const metrics = new Metrics()
   const telemetry = await openTelemetry(settings, { metrics, log })
-  closers.push(() => telemetry?.close())
+  closers.push((leftMs) => telemetry?.close(leftMs() - AFTER_SPANS_MS))
   const workers = await joinWorkers()
   closers.push(reportMetrics(workers, metrics))
-  if (!workers.several) closers.push(logPolicyDecisions(() => metrics.policyReasons(), log))
+  if (workers.count === 0) closers.push(logPolicyDecisions(() => metrics.policyReasons(), log))
   const openedLimiter = await openLimiter(settings, metrics, log, closers)
   const { location, ruleStore, database, store, limiter, live } = openedLimiter
   const unknown = new UnknownContent(log)
@@ -146,23 +155,24 @@ async function openServer(
     dashboard: openDashboard(settings),
     envoy: envoy.decide,
   })
-  metrics.watchConnections(new ClientConnections('http', settings, log)).watch(app.server)
-  closers.push(() => closeWithin(app, closeMsMax))
+  const clients = metrics.watchConnections(new ClientConnections('http', settings, log))
+  clients.watch(app.server)
+  const opened: Ports = { app, grpc: undefined, lastAnswers: undefined }
+  closers.push(() => closePorts(opened, clients, closeMsMax))
   const address = await listenWithCertificates(app, settings, log, closers)
   const hasDatabase = database !== undefined
-  const grpc = await openGrpc(settings, {
+  opened.grpc = await openGrpc(settings, {
     ...{ tokens: admin.tokens, hasDatabase, limiter, checks, receipts, events: events.pipeline, metrics, log },
     ...{ envoy: envoy.decide, remote: { limiter, store: store.unleased, checks: services.checks, log } },
   })
-  closers.push(() => grpc?.close(closeMsMax))
   fleet.start(address)
   closers.push(() => fleet.stop())
   alerts.start()
   closers.push(() => alerts.close())
-  return running(app, grpc, lifecycle, closeAll, {
+  return running(opened, lifecycle, closeAll, {
     ...{
       address,
-      grpcAddress: grpc?.address,
+      grpcAddress: opened.grpc?.address,
       limiter,
       metrics,
       telemetry,
@@ -225,8 +235,11 @@ async function openCheckServices(
   })
   closers.push(() => admin.close())
   const { countsFile } = workers
-  const events = await openEvents(settings, { database, limiter, store: store.store, metrics, log, countsFile })
-  closers.push(() => events.close())
+  const { sharedValues } = store
+  const events = await openEvents(settings, {
+    ...{ database, limiter, store: store.store, sharedValues, metrics, log, countsFile },
+  })
+  closers.push((leftMs) => events.close(leftMs() - AFTER_EVENTS_MS))
   const rollouts = await openRollouts({ database, limiter, live, metrics, log, timing: timing.rollouts })
   closers.push(() => rollouts.close())
   const exceptions = await openExceptions(settings, {
@@ -273,34 +286,37 @@ async function openLimiter(settings: Settings, metrics: Metrics, log: Log, close
   return { location: source.location, ruleStore, database, store, limiter, live, registry }
 }
 
+/** Ports of a node, and the last answers of the HTTP port once it drains. */
+type Ports = { readonly app: FastifyInstance; grpc: OpenGrpc | undefined; lastAnswers: LastAnswers | undefined }
+
 function running(
-  app: FastifyInstance,
-  grpc: OpenGrpc | undefined,
+  ports: Ports,
   lifecycle: Lifecycle,
-  closeAll: () => Promise<void>,
+  closeAll: CloseAll,
   facts: Omit<Server, 'drain' | 'close'>,
 ): Server {
   const drain = () => {
     if (lifecycle.draining) return
     lifecycle.draining = true
-    grpc?.drain()
-    // Clients must not reuse a connection that is about to close.
-    app.server.prependListener('request', (_request, response) => response.setHeader('connection', 'close'))
+    ports.grpc?.drain()
+    ports.lastAnswers = new LastAnswers(ports.app.server)
   }
   let closing: Promise<void> | undefined
-  const close = () => {
+  const close = (ms = STOP_MS_MAX) => {
     drain()
-    closing ??= closeAll()
+    closing ??= closeAll(ms)
     return closing
   }
   return { ...facts, drain, close }
 }
 
-/** Aborts requests that never end: Node.js stops enforcing request timeouts once a server closes. */
-async function closeWithin(app: FastifyInstance, closeMsMax: number): Promise<void> {
-  const timer = setTimeout(() => app.server.closeAllConnections(), closeMsMax)
-  await app.close()
-  clearTimeout(timer)
+/** Ends connections whose requests never end: Node.js stops enforcing request timeouts once a server closes. */
+async function closePorts({ app, grpc, lastAnswers }: Ports, clients: ClientConnections, ms: number): Promise<void> {
+  const closed = (async () => {
+    await lastAnswers?.sent()
+    await app.close()
+  })()
+  await Promise.all([grpc?.close(ms), clients.endWithin(ms, closed)])
 }
 
 /** Default: open on loopback addresses and socket files, which only this machine can reach. */

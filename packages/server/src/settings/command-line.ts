@@ -4,6 +4,7 @@
 import { parseArgs } from 'node:util'
 import { type FieldError, nearest, suggestion } from 'sluice'
 import { printable } from '../text/printable.ts'
+import { otherVariables } from './envoy-settings.ts'
 import type { Setting, SettingsTable } from './setting.ts'
 import { SETTINGS, type Settings } from './settings.ts'
 
@@ -20,6 +21,11 @@ type Table = Readonly<Record<string, AnySetting>>
 /** Variables of client commands, such as `sluice check`. */
 const CLIENT_VARIABLES = ['SLUICE_URL', 'SLUICE_TOKEN', 'SLUICE_GRPC_URL']
 
+/** Texts of `strconv.ParseBool`. */
+const [GO_TRUE, GO_FALSE] = [/^(1|t|T|true|True|TRUE)$/, /^(0|f|F|false|False|FALSE)$/]
+/** The setting beside which variables of envoyproxy/ratelimit are read. */
+const ORIGINAL_CONFIG = 'envoyConfig' satisfies keyof Settings
+
 const NO_DETECTORS =
   'remove it: the detectors are gone, because each counted one process only; find abuse in the events and send a ' +
   'signal, as in docs/guides/exceptions.md#finding-abuse'
@@ -29,7 +35,9 @@ const REMOVED: ReadonlyMap<string, string> = new Map(
 )
 
 export function readCommand(args: readonly string[], environment: Environment): CommandLine {
-  return readSettings(SETTINGS, args, environment)
+  const read = readSettings(SETTINGS, args, environment)
+  if (read.kind === 'wrong' || read.settings.envoyConfig === undefined) return read
+  return { ...read, warnings: [...read.warnings, ...otherVariables(environment)] }
 }
 
 /** Reads the settings of a command that has its own table. */
@@ -48,9 +56,11 @@ export function readSettings<S>(
     const found = flags.get(setting.flag) ?? fromEnvironment(setting, environment)
     if (found !== undefined) given.set(name, found)
   }
+  const own = [...given.keys()]
+  if (given.has(ORIGINAL_CONFIG)) addOriginalVariables(entries, environment, given, fieldErrors)
   const values = entries.map(([name, setting]) => [name, settingValue(setting, given.get(name), fieldErrors)] as const)
-  for (const name of given.keys()) rejectIneffective(name, table, given, fieldErrors)
-  if (fieldErrors.length === 0) rejectConflicts(table, Object.fromEntries(values), given, fieldErrors)
+  for (const name of own) rejectIneffective(name, table, given, fieldErrors)
+  if (fieldErrors.length === 0) rejectConflicts(table, Object.fromEntries(values), own, given, fieldErrors)
   if (fieldErrors.length > 0) return { kind: 'wrong', fieldErrors }
   // One value per entry of the table, of the type that its `read` and `fallback` return.
   const settings = Object.fromEntries(values) as unknown as S
@@ -106,6 +116,24 @@ function fromEnvironment({ env }: Pick<AnySetting, 'env'>, environment: Environm
   return text ? { field: env, text } : undefined
 }
 
+/** One without effect is no mistake: envoyproxy/ratelimit ignores it too. */
+function addOriginalVariables(
+  entries: readonly (readonly [name: string, setting: AnySetting])[],
+  environment: Environment,
+  given: Map<string, Given>,
+  fieldErrors: FieldError[],
+): void {
+  for (const [name, { original }] of entries) {
+    const found = original && fromEnvironment(original, environment)
+    if (original === undefined || found === undefined || given.has(name)) continue
+    const { field, text } = found
+    if (original.whenTrue === undefined) given.set(name, found)
+    else if (GO_TRUE.test(text)) given.set(name, { field, text: original.whenTrue })
+    else if (GO_FALSE.test(text)) given.set(name, { field, text: 'off' })
+    else fieldErrors.push({ field, value: printable(text, false), fix: 'use true or false' })
+  }
+}
+
 function settingValue(setting: AnySetting, given: Given | undefined, fieldErrors: FieldError[]): unknown {
   if (given === undefined) return setting.fallback()
   const value = setting.read(given.text)
@@ -148,10 +176,12 @@ function rejectIneffective(
 function rejectConflicts(
   table: Table,
   all: object,
+  names: readonly string[],
   given: ReadonlyMap<string, Given>,
   fieldErrors: FieldError[],
 ): void {
-  for (const [name, { field, text }] of given) {
+  for (const name of names) {
+    const { field = name, text = '' } = given.get(name) ?? {}
     const { conflict, secret } = table[name] ?? {}
     const fix = conflict?.(all)
     if (fix !== undefined) fieldErrors.push({ field, value: printable(text, secret), fix })

@@ -24,8 +24,8 @@ export type Telemetry = {
    * span, the caller's trace passes through, and a new one is marked as not sampled: the first service decides for all.
    */
   propagate(headers: string[], sent: TraceHeaders, span: RequestSpan | undefined): string[]
-  /** Sends pending spans and a last export of metrics; gives up after `CLOSE_MS_MAX`. */
-  close(): Promise<void>
+  /** Sends pending spans and a last export of metrics; gives up after `ms`. */
+  close(ms?: number): Promise<void>
 }
 
 export type TelemetrySettings = Pick<Settings, 'otlpEndpoint' | 'otlpHeaders' | 'otlpMetricsSeconds' | 'traceSample'>
@@ -94,7 +94,7 @@ export async function openTelemetry(
       const unsampled = { traceId: ids.generateTraceId(), spanId: ids.generateSpanId(), isSampled: false }
       return withTraceParent(headers, unsampled, false)
     },
-    close: () => within(CLOSE_MS_MAX, Promise.allSettled([provider.shutdown(), stopMetrics()])),
+    close: (ms = CLOSE_MS_MAX) => within(ms, Promise.allSettled([provider.shutdown(), stopMetrics()])),
   }
 }
 

@@ -21,9 +21,11 @@ const FOLDERS = ['/dev/shm', tmpdir()]
 /** The file, as the supervisor uses it. */
 export class WorkerCounts {
   readonly fd: number = openUnnamed()
+  readonly workers: number
   readonly #slots: boolean[]
 
   constructor(workers: number) {
+    this.workers = workers
     this.#slots = Array.from({ length: workers }, () => false)
     writeSync(this.fd, Buffer.alloc(workers * SLOT_BYTES)) // reserves the space: later writes cannot run out of it
   }
@@ -33,15 +35,16 @@ export class WorkerCounts {
     return [...STREAMS, this.fd]
   }
 
-  /** Returns the slot of a new worker. */
+  /** Returns the number of a new worker, from 1, which is its slot: the lowest that no living worker has. */
   take(): number {
     const slot = this.#slots.indexOf(false)
     this.#slots[slot] = true
-    return slot
+    return slot + 1
   }
 
   /** Returns the counts of an exited worker, and frees its slot. Undefined if it recorded no events. */
-  end(slot: number): EventCounts | undefined {
+  end(worker: number): EventCounts | undefined {
+    const slot = worker - 1
     const bytes = Buffer.alloc(SLOT_BYTES)
     readSync(this.fd, bytes, 0, SLOT_BYTES, slot * SLOT_BYTES)
     writeSync(this.fd, Buffer.alloc(SLOT_BYTES), 0, SLOT_BYTES, slot * SLOT_BYTES)
@@ -68,10 +71,10 @@ function countsAfterExit({ decided, operations, sampledOut, sinks }: PipelineTot
 }
 
 /** The file, as a worker uses it. */
-export function countsFile(slot: number, fd: number = WORKER_FD): CountsFile {
+export function countsFile(worker: number, fd: number = WORKER_FD): CountsFile {
   return {
     write: (counts) => {
-      writeSync(fd, `${JSON.stringify(counts)}\n`, slot * SLOT_BYTES)
+      writeSync(fd, `${JSON.stringify(counts)}\n`, (worker - 1) * SLOT_BYTES)
     },
   }
 }

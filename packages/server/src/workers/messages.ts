@@ -14,7 +14,7 @@ export type FromWorker =
 
 /** Supervisor → worker. */
 export type FromSupervisor =
-  | { readonly sluice: 'joined'; readonly slot: number; readonly kept: readonly Kept[] }
+  | { readonly sluice: 'joined'; readonly workers: number; readonly kept: readonly Kept[] }
   | ({ readonly sluice: 'ask'; readonly id: number } & Question)
   | { readonly sluice: 'gathered'; readonly id: number; readonly gathered: Gathered<unknown> }
 

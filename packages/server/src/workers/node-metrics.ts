@@ -1,7 +1,10 @@
 // One scrape of any worker returns the metrics of the whole node.
 
+import { Gauge, Registry } from 'prom-client'
 import type { Metrics } from '../metrics/metrics.ts'
-import { mergedText } from '../metrics/reports.ts'
+import { mergedText, reportOf } from '../metrics/reports.ts'
+import { setWorkersUp, WORKER_UP, WORKERS_STALE } from '../metrics/worker-metrics.ts'
+import { workerNumber } from '../worker-number.ts'
 import { METRICS_TOPIC } from './messages.ts'
 import type { NodeWorkers } from './node-workers.ts'
 
@@ -15,7 +18,7 @@ const PAUSE_PER_WORK = 100
  */
 export function reportMetrics(workers: NodeWorkers, metrics: Metrics): () => Promise<void> {
   workers.answer(METRICS_TOPIC, () => metrics.report())
-  if (!workers.several) return async () => {}
+  if (workers.count === 0) return async () => {}
   let timer: NodeJS.Timeout
   const report = async () => {
     const startedMs = performance.now()
@@ -29,8 +32,21 @@ export function reportMetrics(workers: NodeWorkers, metrics: Metrics): () => Pro
   }
 }
 
+/** The supervisor knows the last totals of workers that do not answer. */
 export async function scrapeNode(workers: NodeWorkers, metrics: Metrics): Promise<string> {
-  if (!workers.several) return metrics.scrape()
-  const { answers } = await workers.gather<string>(METRICS_TOPIC)
-  return mergedText(answers)
+  if (workers.count === 0) return metrics.scrape()
+  const gathered = await workers.gather<string>(METRICS_TOPIC).catch(() => undefined)
+  return gathered === undefined ? ownGauges(workers, metrics) : mergedText(gathered.answers)
+}
+
+/**
+ * Returns the gauges of one worker, while the supervisor does not answer. Without totals: lower than those of the node,
+ * they would look like a restart. Prometheus bridges a gap.
+ */
+async function ownGauges({ count }: NodeWorkers, metrics: Metrics): Promise<string> {
+  const registry = new Registry()
+  new Gauge({ ...WORKERS_STALE, registers: [registry] }).set(count - 1)
+  setWorkersUp(new Gauge({ ...WORKER_UP, registers: [registry] }), count, (worker) => worker === workerNumber())
+  const reports = [await metrics.report(), await reportOf(registry)]
+  return mergedText(reports.map(({ gauges }) => gauges))
 }

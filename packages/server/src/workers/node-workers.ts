@@ -12,8 +12,8 @@ import { type FromSupervisor, type FromWorker, type Gathered, isOurs, LEADER_TOP
 export type Answer = (payload: never, key: string | undefined) => unknown
 
 export type NodeWorkers = {
-  /** Whether the node may have other workers. */
-  readonly several: boolean
+  /** Number of workers; 0 without --workers. */
+  readonly count: number
   /** Whether this worker acts for the node where only one may, such as sending webhooks. */
   isLeader(): boolean
   /** Registers the handler of a topic. Calls it immediately with payloads kept earlier. */
@@ -44,7 +44,7 @@ export function singleWorker(): NodeWorkers {
     return { answers: [answer], silent: 0 }
   }
   return {
-    several: false,
+    count: 0,
     isLeader: () => true,
     answer: (topic, answer) => void answers.set(topic, answer),
     gather: (topic, payload) => ask({ topic, payload }),
@@ -55,7 +55,7 @@ export function singleWorker(): NodeWorkers {
 }
 
 class Channel implements NodeWorkers {
-  readonly several = true
+  count = 0
   readonly #answers = new Map<string, Answer>()
   /** Kept payloads of topics without a handler yet, during the start. */
   #early: Question[] = []
@@ -107,10 +107,12 @@ class Channel implements NodeWorkers {
     this.#lastId += 1
     const id = this.#lastId
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => {
-        this.#waiting.delete(id)
+      const late = () => {
+        if (!this.#waiting.delete(id)) return
         reject(new Error(`the supervisor of the workers did not answer within ${deadlineMs + SUPERVISOR_MS} ms`))
-      }, deadlineMs + SUPERVISOR_MS)
+      }
+      // Reads an answer that has arrived first: this worker may be the slow one.
+      const timer = setTimeout(() => setImmediate(late), deadlineMs + SUPERVISOR_MS)
       this.#waiting.set(id, (gathered) => {
         clearTimeout(timer)
         this.#waiting.delete(id)
@@ -124,7 +126,8 @@ class Channel implements NodeWorkers {
     if (message.sluice === 'gathered') this.#waiting.get(message.id)?.(message.gathered)
     else if (message.sluice === 'ask') void this.#reply(message.id, message)
     else {
-      this.countsFile = countsFile(message.slot)
+      this.count = message.workers
+      this.countsFile = countsFile(workerNumber())
       for (const kept of message.kept) void this.#answerTo(kept)
       this.#joined()
     }

@@ -1,10 +1,11 @@
 // Supervisor side of the channels to the workers. Forwards questions and collects answers without waiting for stuck
 // workers, and replays kept payloads to workers that start later.
 
-import type { Worker } from 'node:cluster'
+import cluster, { type Worker } from 'node:cluster'
 import type { Log } from '../log.ts'
 import type { Report } from '../metrics/reports.ts'
 import type { PolicyReasonCounts } from '../metrics/service-metrics.ts'
+import { WORKER_NUMBER_ENV } from '../worker-number.ts'
 import type { WorkerCounts } from './counts-file.ts'
 import {
   type FromSupervisor,
@@ -21,8 +22,8 @@ import { WorkerReports } from './worker-reports.ts'
 
 type Member = {
   readonly worker: Worker
-  /** Its place in the file of event counts. */
-  readonly slot: number
+  /** Its number in this node, that of its predecessor if it replaces one. */
+  readonly number: number
   state: 'starting' | 'joined' | 'listening'
   /** Missed a deadline and has sent nothing since. Gathers do not wait for it. */
   silent: boolean
@@ -55,8 +56,11 @@ export class WorkerChannels {
     this.#log = log
   }
 
-  add(worker: Worker): void {
-    const member: Member = { worker, slot: this.#counts.take(), state: 'starting', silent: false }
+  /** Forks a worker with these variables. */
+  fork(env: Readonly<Record<string, string>>): Worker {
+    const number = this.#counts.take()
+    const worker = cluster.fork({ ...env, [WORKER_NUMBER_ENV]: number })
+    const member: Member = { worker, number, state: 'starting', silent: false }
     this.#members.set(worker.id, member)
     worker.on('message', (message) => {
       if (isOurs<FromWorker>(message)) void this.#receive(member, message)
@@ -65,6 +69,7 @@ export class WorkerChannels {
       member.state = 'listening'
     })
     void this.#untilEnd(member)
+    return worker
   }
 
   /** Counts a worker that exited and was replaced. */
@@ -94,8 +99,8 @@ export class WorkerChannels {
   }
 
   /** Counts what died with a worker. */
-  #countEvents({ worker, slot }: Member): void {
-    const counts = this.#counts.end(slot)
+  #countEvents({ worker, number }: Member): void {
+    const counts = this.#counts.end(number)
     if (counts === undefined) return
     this.#reports.ended(worker.id, counts)
     const lost = counts.sinks.flatMap((sink) => (sink.lost ? [[sink.name, sink.lost] as const] : []))
@@ -108,7 +113,7 @@ export class WorkerChannels {
     if (message.sluice === 'join') {
       member.state = 'joined'
       this.#chooseLeader()
-      send(member, { sluice: 'joined', slot: member.slot, kept: [...this.#kept.values()] })
+      send(member, { sluice: 'joined', workers: this.#counts.workers, kept: [...this.#kept.values()] })
     } else if (message.sluice === 'report') {
       this.#reports.note(member.worker.id, { totals: message.report })
       this.#policyReasons.set(member.worker.id, message.policyReasons)
@@ -150,10 +155,12 @@ export class WorkerChannels {
     })
     this.#collections.delete(id)
     if (deadlineMs >= STUCK_MS) for (const member of waiting) member.silent = true
-    const silent = listening.filter((member) => member.silent || waiting.has(member)).length
+    const answered = listening.filter((member) => !member.silent && !waiting.has(member))
+    const silent = listening.length - answered.length
     if (topic !== METRICS_TOPIC) return { answers, silent }
     const living = new Set(this.#members.keys())
-    return { answers: await this.#reports.all(living, silent), silent }
+    const up = new Set(answered.map(({ number }) => number))
+    return { answers: await this.#reports.all(living, silent, up, this.#counts.workers), silent }
   }
 
   /** Kept payloads also go to stuck and starting workers, which read them later. */
@@ -168,7 +175,7 @@ export class WorkerChannels {
   }
 
   #chooseLeader(): void {
-    const leader = this.#joined()[0]?.worker.id
+    const leader = this.#joined()[0]?.number
     if (leader === undefined || leader === this.#leader) return
     this.#leader = leader
     void this.#gather({ topic: LEADER_TOPIC, key: '', payload: leader }, STUCK_MS)

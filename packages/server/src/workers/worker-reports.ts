@@ -5,7 +5,7 @@
 import { Counter, Gauge, Registry } from 'prom-client'
 import { type EventCounts, eventTotals } from '../metrics/event-metrics.ts'
 import { mergedTotals, type Report, registerProcess, reportOf, updatedTotals } from '../metrics/reports.ts'
-import { WORKERS_REPLACED, WORKERS_STALE } from '../metrics/worker-metrics.ts'
+import { setWorkersUp, WORKER_UP, WORKERS_REPLACED, WORKERS_STALE } from '../metrics/worker-metrics.ts'
 
 export class WorkerReports {
   readonly #reports = new Map<number, Partial<Report>>()
@@ -15,6 +15,7 @@ export class WorkerReports {
   readonly #own: Registry = new Registry()
   readonly #replaced: Counter
   readonly #stale: Gauge
+  readonly #up: Gauge<'worker'>
   #ended = '[]'
   #retiring: Promise<void> = Promise.resolve()
 
@@ -22,6 +23,7 @@ export class WorkerReports {
     registerProcess(this.#own)
     this.#replaced = new Counter({ ...WORKERS_REPLACED, registers: [this.#own] })
     this.#stale = new Gauge({ ...WORKERS_STALE, registers: [this.#own] })
+    this.#up = new Gauge({ ...WORKER_UP, registers: [this.#own] })
   }
 
   note(worker: number, report: Partial<Report>): void {
@@ -46,9 +48,13 @@ export class WorkerReports {
     return this.#retiring
   }
 
-  /** Reports to merge: totals of all workers ever started, gauges of living ones. */
-  async all(living: ReadonlySet<number>, stale: number): Promise<string[]> {
+  /**
+   * Reports to merge: totals of all workers ever started, gauges of living ones. `up`: numbers of the workers that
+   * answered, out of `count`; `stale` living ones did not.
+   */
+  async all(living: ReadonlySet<number>, stale: number, up: ReadonlySet<number>, count: number): Promise<string[]> {
     this.#stale.set(stale)
+    setWorkersUp(this.#up, count, (worker) => up.has(worker))
     const own = await reportOf(this.#own)
     await this.#retiring
     const reports = [...this.#reports]

@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs'
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { temporaryFolder } from '../databases.ts'
@@ -27,4 +27,33 @@ test('lists errors and warnings with file and line, and fails only for errors', 
   const absent = await sluice(['envoy', 'lint', none])
   expect(absent).toMatchObject({ code: 2, out: expect.stringMatching(/: error: file: give a readable file: ENOENT/) })
   expect(absent.out.startsWith(`${none}: error: `)).toBe(true)
+})
+
+test('reads every file of a folder and its sub folders, and names what it does not read', async () => {
+  const folder = temporaryFolder()
+  const empty = await sluice(['envoy', 'lint', folder])
+  expect(empty).toMatchObject({ code: 0, told: `${folder}: 0 domains, 0 errors, 1 warning\n` })
+  expect(empty.out).toBe(`${folder}: warning: file: put a file into this folder: no domain has limits\n`)
+  const config = (domain: string) => `domain: ${domain}\ndescriptors: [{ key: k, rate_limit: { unlimited: true } }]\n`
+  mkdirSync(join(folder, 'team'))
+  mkdirSync(join(folder, '..2026'))
+  writeFileSync(join(folder, 'a.yaml'), config('a'))
+  writeFileSync(join(folder, 'b.conf'), config('b'))
+  writeFileSync(join(folder, 'team', 'c'), config('c'))
+  writeFileSync(join(folder, '..2026', 'd.yaml'), config('d'))
+  symlinkSync(join(folder, '..2026', 'd.yaml'), join(folder, 'd.yaml'))
+  symlinkSync('..2026', join(folder, '..data'))
+  symlinkSync('team', join(folder, 'other'))
+  writeFileSync(join(folder, '.a.yaml.swp'), 'x')
+  const read = await sluice(['envoy', 'lint', folder, '--json'])
+  expect(read.code).toBe(0)
+  expect(JSON.parse(read.out)).toMatchObject([
+    {
+      domains: ['a', 'b', 'd', 'c'],
+      findings: [
+        { severity: 'warning', file: join(folder, '.a.yaml.swp'), fix: 'not read: its name begins with a dot' },
+        { severity: 'warning', file: join(folder, 'other'), fix: 'not read: links to folders are not followed' },
+      ],
+    },
+  ])
 })

@@ -136,6 +136,8 @@ describe('apply', () => {
     const late = await run(['rules', 'apply', file, '--if-version', String(version), '--yes'])
     expect(late.code).toBe(5)
     expect(late.told).toContain(`the current version is ${version + 1}`)
+    expect(late.told).toContain(`--if-version: version ${version} is no longer active`)
+    expect(late.told).not.toContain('If-Match')
     expect((await run(['rules', 'export'])).out).toBe('rules: []\n')
   })
 
@@ -145,8 +147,10 @@ describe('apply', () => {
       await run(['rules', 'apply', ruleFile('rules: []\n'), '--yes'])
       return true
     }
-    const { code } = await sluice(['rules', 'apply', file], { env, answer: meanwhile })
+    const { code, told } = await sluice(['rules', 'apply', file], { env, answer: meanwhile })
     expect(code).toBe(5)
+    expect(told).toMatch(/the current version is \d+\.\n {2}Nothing was written: the rules changed since the plan/)
+    expect(told).not.toContain('If-Match')
     expect((await run(['rules', 'export'])).out).toBe('rules: []\n')
   })
 

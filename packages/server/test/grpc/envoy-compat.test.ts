@@ -5,6 +5,7 @@ import type { FakeClock } from 'sluice/testing'
 import { describe, expect, it } from 'vitest'
 import { guardStore } from '../../../sluice/src/failure/guard-store.ts'
 import { remote } from '../../../sluice/src/testing/remote.ts'
+import { ProtobufReader } from '../../src/grpc/protobuf.ts'
 import { EXAMPLES, MESSAGING, OK, OVER, type Step } from './envoy-examples.ts'
 import { type RateLimits, rateLimits, requestBytes } from './rate-limit-fixture.ts'
 
@@ -65,6 +66,19 @@ descriptors:
       'envoy:d.shown_1_2_3_4 true',
       'envoy:d.all_x.deep_y true',
       'null true',
+    ])
+  })
+
+  it('services with one key prefix share counters, those with others do not', async () => {
+    const shared = memoryStore()
+    const service = (keyPrefix: string) => {
+      const compat = { shadowMode: false, quotaMode: false, stopAtLimit: false, keyPrefix }
+      return rateLimits([MESSAGING], { compat, store: () => shared })
+    }
+    const remaining = async ({ ask }: RateLimits) => (await ask('messaging', [['to_number=1']])).statuses[0]?.remaining
+    const [none, blue, alsoBlue, b] = [service(''), service('blue'), service('blue'), service('b')]
+    expect([await remaining(none), await remaining(blue), await remaining(alsoBlue), await remaining(b)]).toEqual([
+      99, 99, 98, 99,
     ])
   })
 
@@ -137,6 +151,93 @@ descriptors:
     expect((await plain.ask('d', [['k=v']])).headers).toMatchObject({ 'X-RateLimit-Limit': '1' })
   })
 })
+
+describe('a request of several limits', () => {
+  const CONFIG = `
+domain: d
+descriptors:
+  - { key: hour, rate_limit: { unit: hour, requests_per_unit: 2 }, metadata: { who: { team: red, size: 1 }, all: [a] } }
+  - { key: minute, rate_limit: { unit: minute, requests_per_unit: 2 }, metadata: { who: { team: blue, at: zrh } } }
+  - { key: wide, rate_limit: { unit: day, requests_per_unit: 9 }, metadata: { all: [b], __proto__: { own: 1 } } }
+  - { key: shadow, shadow_mode: true, rate_limit: { unit: day, requests_per_unit: 1 } }
+  - { key: quota, quota_mode: true, rate_limit: { unit: week, requests_per_unit: 1 } }
+  - { key: free, rate_limit: { unlimited: true }, metadata: { free: true } }
+`
+  const HOUR = 3600
+  const MINUTE = 60
+
+  /** Which limit the headers and the record describe, by the keys of the request, after it was sent so many times. */
+  it.for([
+    ['the last one over the limit', 'hour,minute', 3, 'minute'],
+    ['the last one over the limit', 'minute,hour', 3, 'hour'],
+    ['also before one that passes', 'hour,minute,wide', 3, 'minute'],
+    ['a limit that refuses, not a quota', 'minute,quota', 3, 'minute'],
+    ['a quota, if nothing refuses', 'wide,quota', 2, 'quota'],
+    ['a shadow limit that has nothing left', 'wide,shadow', 2, 'shadow'],
+    ['the first with the fewest hits left', 'hour,minute,wide', 1, 'hour'],
+  ] as const)('is described as envoyproxy/ratelimit does: %s, of %s', async ([, keys, times, described]) => {
+    const { ask, recorded } = rateLimits([CONFIG], { headers: 'x-ratelimit' })
+    const descriptors = keys.split(',').map((key) => [`${key}=v`])
+    let last = await ask('d', descriptors)
+    for (let time = 1; time < times; time += 1) last = await ask('d', descriptors)
+    const status = last.statuses[keys.split(',').indexOf(described)]
+    expect(last.headers).toMatchObject({
+      'X-RateLimit-Limit': String(status?.limit?.requests),
+      'X-RateLimit-Remaining': String(status?.remaining),
+      'X-RateLimit-Reset': String(status?.reset),
+    })
+    expect(recorded.at(-1)).toBe(`envoy:d.${described} ${last.code === OK}`)
+  })
+
+  it('passes again after Retry-After, and not before: when its last limit is full again', async () => {
+    const { ask, clock } = rateLimits([CONFIG], { headers: 'x-ratelimit' })
+    const both = [['hour=v'], ['minute=v']]
+    for (let time = 0; time < 2; time += 1) await ask('d', both)
+    const refused = await ask('d', both)
+    const waitSeconds = Number(refused.headers['Retry-After'])
+    expect(waitSeconds).toBe(Math.max(...refused.statuses.map(({ reset = 0 }) => reset)))
+    expect(waitSeconds).toBeGreaterThan(MINUTE)
+    expect(waitSeconds).toBeLessThanOrEqual(HOUR)
+    clock.advanceMs((waitSeconds - 1) * 1000)
+    expect((await ask('d', both)).code).toBe(OVER)
+    clock.advanceMs(1000)
+    expect((await ask('d', both)).code).toBe(OK)
+  })
+
+  it('has the metadata of all limits that passed, merged deeply; the first value of a key stays', async () => {
+    const { ask } = rateLimits([CONFIG], { metadata: true })
+    const { metadata } = await ask('d', [['minute=v'], ['hour=v'], ['wide=v'], ['free=v']])
+    expect(structIn(new ProtobufReader(metadata ?? Buffer.alloc(0))).metadata).toEqual({
+      ...{ who: { team: 'blue', at: 'zrh', size: 1 }, all: ['a'] },
+      ['__proto__']: { own: 1 },
+    })
+  })
+})
+
+/** google.protobuf.Struct. */
+function structIn(reader: ProtobufReader): Record<string, unknown> {
+  const fields: [string, unknown][] = []
+  for (let field = reader.next(); field !== 0; field = reader.next()) {
+    const entry = reader.message()
+    entry.next()
+    const key = entry.string()
+    entry.next()
+    fields.push([key, valueIn(entry.message())])
+  }
+  return Object.fromEntries(fields)
+}
+
+function valueIn(reader: ProtobufReader): unknown {
+  const field = reader.next()
+  if (field === 2) return reader.double()
+  if (field === 3) return reader.string()
+  if (field === 5) return structIn(reader.message())
+  if (field !== 6) return undefined
+  const list = reader.message()
+  const values: unknown[] = []
+  while (list.next() !== 0) values.push(valueIn(list.message()))
+  return values
+}
 
 describe('the store', () => {
   /** Replies in later turns, as Redis does, and records what was started. */

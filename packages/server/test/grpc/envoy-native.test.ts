@@ -51,6 +51,32 @@ describe('native mode', () => {
     expect(await ask('edge', [['other=ann']])).toMatchObject({ code: OK, statuses: [{ code: OK, remaining: 0 }] })
   })
 
+  it('a refused descriptor resets when the same request passes, and never if waiting will not help', async () => {
+    const refilling = { rule_id: 'three', scope: 'per_user', limit: 3, window: '1m' }
+    const { ask } = rateLimits([], { rules: [refilling], headers: 'draft-03' })
+    expect((await ask('edge', [['user=ann']], 3)).statuses).toMatchObject([{ code: OK, reset: 60 }])
+    const refused = await ask('edge', [['user=ann']])
+    expect(refused).toMatchObject({ code: OVER, statuses: [{ code: OVER, reset: 20 }] })
+    expect(refused.headers).toMatchObject({ 'RateLimit-Reset': '20', 'Retry-After': '20' })
+    const never = await ask('edge', [['user=ann']], 4)
+    expect([never.code, never.statuses[0]?.reset]).toEqual([OVER, undefined])
+    expect(Object.keys(never.headers)).toEqual(['RateLimit-Limit', 'RateLimit-Remaining'])
+  })
+
+  it('two refused descriptors: the headers tell when both pass', async () => {
+    const slower = { ...PER_IP, limit: 1 }
+    const { ask } = rateLimits([], { rules: [PER_USER, slower], headers: 'x-ratelimit' })
+    const both = [['user=ann'], ['remote_address=203.0.113.7']]
+    await ask('edge', both)
+    await ask('edge', [['user=ann']])
+    const refused = await ask('edge', both)
+    expect(refused.statuses).toMatchObject([
+      { code: OVER, reset: 60 },
+      { code: OVER, reset: 3600 },
+    ])
+    expect(refused.headers).toMatchObject({ 'X-RateLimit-Reset': '3600', 'Retry-After': '3600' })
+  })
+
   it.for([
     ['a key above 1024 characters', [[`user=${'x'.repeat(1025)}`]]],
     ['one such key of several descriptors', [['ip=203.0.113.7'], [`user=${'x'.repeat(1025)}`]]],
@@ -106,6 +132,30 @@ describe('native mode', () => {
     expect((await ask('edge', [['user=ann', 'country=CH']])).statuses[0]?.remaining).toBe(1)
     expect((await ask('edge', [['user=ann', 'country=DE']])).statuses[0]?.limit).toBeUndefined()
     expect((await ask('other', [['user=ann', 'country=CH']])).statuses[0]?.limit).toBeUndefined()
+  })
+
+  it('a domain that no rule names is unlimited, and every rule applies to one that a rule names', async () => {
+    const named = [{ edge: 'edge' }, { edge: ['x', 'ed*'] }, { edge: { not: 'other' } }] as const
+    for (const { edge: domain } of named) {
+      const bulk = { ...PER_IP, rule_id: 'bulk', when: { domain, bulk: 'yes' } }
+      const { ask, recorded } = rateLimits([], { rules: [PER_USER, bulk], ruleDomains: [], metadata: true })
+      const other = [['user=ann'], { entries: ['user=ann'], hits: 9, limit: [1, 2] as const }]
+      for (let time = 0; time < 4; time += 1) {
+        expect(await ask('other', other)).toMatchObject({ code: OK, statuses: [{ remaining: 0 }, { remaining: 0 }] })
+      }
+      expect(recorded, 'and counted').toEqual(Array(4).fill('null true'))
+      expect((await ask('edge', [['user=ann']], 2)).statuses).toMatchObject([{ limit: { name: 'per_user' } }])
+      expect((await ask('edge', [['user=ann']])).code).toBe(OVER)
+    }
+  })
+
+  it('a domain of the setting gets every rule; limits of requests, if enabled, apply to all domains', async () => {
+    const { ask, recorded } = rateLimits([], { rules: [PER_USER], ruleDomains: ['edge'], overrides: true })
+    expect((await ask('edge', [['user=ann']], 3)).code).toBe(OVER)
+    const own = [{ entries: ['user=ann'], limit: [2, 4] as const }, ['user=ann']]
+    const codes = [await ask('other', own), await ask('other', own), await ask('other', own)].map(({ code }) => code)
+    expect(codes).toEqual([OK, OK, OVER])
+    expect(recorded.slice(-2)).toEqual(['envoy:.override true', 'envoy:.override false'])
   })
 
   it('limits of requests apply only if enabled, and give back the rules if they refuse', async () => {

@@ -1,6 +1,6 @@
 // Envoy's rate limit service in the complete node: live reload, POST /json, metrics and events, access.
 
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { startRedis } from 'sluice/testing'
@@ -25,10 +25,30 @@ function limited(domain: string, requests: number): string {
   return `domain: ${domain}\ndescriptors: [{ key: k, rate_limit: { unit: day, requests_per_unit: ${requests} } }]\n`
 }
 
+test('the example rules refuse no request of Envoy, and the log says which domains have limits', async () => {
+  const examples = readFileSync(new URL('../../../../examples/rules.yaml', import.meta.url), 'utf8')
+  const { client, logged } = await serveGrpc('lean', examples)
+  const flood = requestBytes('edge', [['remote_address=203.0.113.7']], 5000) // address_flood: 1000 a minute
+  const { messages } = await client.call(SHOULD_RATE_LIMIT, flood)
+  expect(readResponse(messages[0] as Buffer)).toMatchObject({ code: OK, statuses: [{ code: OK, remaining: 0 }] })
+  await client.call(SHOULD_RATE_LIMIT, flood)
+  expect(logged.find(({ event }) => event === 'envoy_domains')).toMatchObject({ configured: [], rules: [] })
+  const warned = logged.filter(({ event }) => event === 'envoy_domain_unlimited')
+  expect(warned).toMatchObject([{ domain: 'edge', fix: expect.stringContaining('--envoy-domain') }])
+  const mapped = await serveGrpc('lean', examples, { envoyDomains: ['edge'] })
+  const refused = await mapped.client.call(SHOULD_RATE_LIMIT, flood)
+  expect(readResponse(refused.messages[0] as Buffer).code).toBe(OVER)
+  expect(mapped.logged.find(({ event }) => event === 'envoy_domains')).toMatchObject({ rules: ['edge'] })
+})
+
 describe.each(STACK_NAMES)('the rate limit service on the %s stack', (stack) => {
-  test('domains of the configuration are counted, and rules apply to all others', async () => {
-    const { folder } = configFolder({ 'a.yaml': limited('one', 1), 'b.yml': limited('two', 2), 'c.txt': 'no' })
-    const { client, metrics, address } = await serveGrpc(stack, RULES, { envoyConfig: folder })
+  test('domains of the configuration are counted, rules apply to mapped ones, others are unlimited', async () => {
+    const { folder } = configFolder({ 'a.yaml': limited('one', 1), 'b.conf': limited('two', 2), '.c': 'no' })
+    const settings = { envoyConfig: folder, envoyDomains: ['x'] }
+    const { client, metrics, address, logged } = await serveGrpc(stack, RULES, settings)
+    const warned = logged.filter(({ event }) => event === 'envoy_config_warnings')
+    const warnings = [`${join(folder, '.c')}: file: not read: its name begins with a dot`]
+    expect(warned).toMatchObject([{ path: folder, warnings }])
     const ask = async (domain: string, entry: string) => {
       const { status, messages } = await client.call(SHOULD_RATE_LIMIT, requestBytes(domain, [[entry]]))
       expect(status).toBe(0)
@@ -37,6 +57,7 @@ describe.each(STACK_NAMES)('the rate limit service on the %s stack', (stack) => 
     expect([await ask('one', 'k=v'), await ask('one', 'k=v')]).toEqual([OK, OVER])
     expect([await ask('two', 'k=v'), await ask('two', 'k=v'), await ask('two', 'k=v')]).toEqual([OK, OK, OVER])
     expect([await ask('x', 'user=u'), await ask('x', 'user=u'), await ask('x', 'user=u')]).toEqual([OK, OK, OVER])
+    expect([await ask('y', 'user=u'), await ask('y', 'user=u'), await ask('y', 'user=u')]).toEqual([OK, OK, OK])
     const text = await metrics.scrape()
     expect(text).toMatch(/sluice_checks_total\{[^}]*rule="envoy:one.k"[^}]*\} 1/)
     expect(text).toMatch(/rule="per_user"/)
@@ -83,7 +104,7 @@ describe.each(STACK_NAMES)('the rate limit service on the %s stack', (stack) => 
 })
 
 test.for(STACK_NAMES)(
-  'on Redis and the %s stack, nodes share counters, a refused request counts, and an outage is UNAVAILABLE',
+  'on Redis and the %s stack, nodes and descriptors share counters, refused requests count, an outage is UNAVAILABLE',
   async (stack) => {
     const redis = await startRedis()
     onTestFinished(() => redis.stop())
@@ -98,6 +119,13 @@ test.for(STACK_NAMES)(
     const answers = await Promise.all(Array.from({ length: 30 }, (_, index) => ask(index % 2, 'k=shared')))
     expect(answers.filter(({ code }) => code === OK)).toHaveLength(10)
     expect(answers.map(({ statuses }) => statuses[1]?.remaining)).toEqual(answers.map(() => 10))
+    const both = requestBytes('one', [['k=both'], { entries: ['k=both'], limit: [10, 4] }])
+    const counted: number[] = []
+    for (let request = 0; request < 6; request += 1) {
+      const { messages } = (await nodes[0]?.client.call(SHOULD_RATE_LIMIT, both)) ?? {}
+      counted.push(readResponse(messages?.[0] as Buffer).code)
+    }
+    expect(counted, 'descriptors that share a counter both count').toEqual([OK, OK, OK, OK, OK, OVER])
     expect((await ask(0, 'k=large', 11)).code).toBe(OVER)
     expect((await ask(1, 'k=large')).code).toBe(OVER)
     await redis.stop()

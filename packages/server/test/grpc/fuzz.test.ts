@@ -78,7 +78,7 @@ async function socketTo({ grpcUrl }: GrpcService): Promise<Socket> {
 
 describe.each(STACK_NAMES)('the %s stack survives', (stack) => {
   test('random bytes on the socket, and random frames after the preface', async () => {
-    const service = await serveGrpc(stack, RULE)
+    const service = await serveGrpc(stack, RULE, { envoyDomains: ['edge'] })
     const random = seededRandom(SEED)
     const bytes = (length: number) => Buffer.from(Array.from({ length }, () => random.between(0, 255)))
     for (let round = 0; round < 40; round += 1) {
@@ -95,7 +95,7 @@ describe.each(STACK_NAMES)('the %s stack survives', (stack) => {
   })
 
   test('random messages to every method', async () => {
-    const service = await serveGrpc(stack, RULE)
+    const service = await serveGrpc(stack, RULE, { envoyDomains: ['edge'] })
     const random = seededRandom(SEED)
     const methods = Object.keys(METHODS)
     const statuses = new Set<number>()
@@ -110,7 +110,7 @@ describe.each(STACK_NAMES)('the %s stack survives', (stack) => {
   })
 
   test('valid messages with random changes, in constant memory', async () => {
-    const service = await serveGrpc(stack, RULE)
+    const service = await serveGrpc(stack, RULE, { envoyDomains: ['edge'] })
     const statuses = new Set<number>()
     const round = async () => {
       const random = seededRandom(SEED)
@@ -139,7 +139,7 @@ describe.each(STACK_NAMES)('the %s stack survives', (stack) => {
   })
 
   test('huge messages, huge lists and huge attributes', async () => {
-    const service = await serveGrpc(stack, RULE)
+    const service = await serveGrpc(stack, RULE, { envoyDomains: ['edge'] })
     const attributes = Object.fromEntries(Array.from({ length: 20_000 }, (_, index) => [`a${index}`, { text: 'x' }]))
     const huge = { client_id: 'x'.repeat(1_500_000) }
     expect(await service.client.call(CHECK, CheckRequest.encode({ attributes }))).toMatchObject({ status: 3 })
@@ -160,7 +160,7 @@ describe.each(STACK_NAMES)('the %s stack survives', (stack) => {
   })
 
   test('streams that are half closed, never ended, or reset while answers are on their way', async () => {
-    const service = await serveGrpc(stack, RULE)
+    const service = await serveGrpc(stack, RULE, { envoyDomains: ['edge'] })
     const client = grpcClient(service.grpcUrl)
     const message = CheckStreamRequest.encode({ id: 1, check: { client_id: 'a' } })
     for (let round = 0; round < 50; round += 1) {
@@ -179,7 +179,7 @@ describe.each(STACK_NAMES)('the %s stack survives', (stack) => {
   })
 
   test('ten thousand open streams, which all get their answers', { timeout: 60_000 }, async () => {
-    const service = await serveGrpc(stack, RULE)
+    const service = await serveGrpc(stack, RULE, { envoyDomains: ['edge'] })
     const message = CheckStreamRequest.encode({ id: 1, check: { client_id: 'a' } })
     const clients = Array.from({ length: 10 }, () => grpcClient(service.grpcUrl))
     const streams = clients.flatMap((client) => Array.from({ length: 1000 }, () => client.open(STREAM)))
@@ -194,7 +194,7 @@ describe.each(STACK_NAMES)('the %s stack survives', (stack) => {
   })
 
   test('a flood of streams that are reset at once', async () => {
-    const service = await serveGrpc(stack, RULE)
+    const service = await serveGrpc(stack, RULE, { envoyDomains: ['edge'] })
     const client = grpcClient(service.grpcUrl)
     for (let round = 0; round < 20 && !client.session.destroyed; round += 1) {
       for (let opened = 0; opened < 200 && !client.session.closed; opened += 1) {
@@ -208,7 +208,7 @@ describe.each(STACK_NAMES)('the %s stack survives', (stack) => {
   })
 
   test('clients that read no answers: the stream is paused instead of buffering without bound', async () => {
-    const service = await serveGrpc(stack, RULE)
+    const service = await serveGrpc(stack, RULE, { envoyDomains: ['edge'] })
     const { open } = grpcClient(service.grpcUrl)
     const { stream } = open(STREAM)
     stream.on('error', () => {})

@@ -11,7 +11,9 @@ const [SERVING, NOT_SERVING, UNKNOWN] = [1, 2, 3].map((status) => Buffer.from([8
 describe.each(STACK_NAMES)('health on the %s stack', (stack) => {
   test('the node and each service serve; an unknown one is NOT_FOUND', async () => {
     const { client } = await serveGrpc(stack, RULE)
-    expect(await client.call(CHECK, named(''))).toMatchObject({ status: 0, messages: [SERVING] })
+    for (const service of ['', 'ratelimit', 'envoy.service.ratelimit.v3.RateLimitService', 'sluice.v1.RateLimiter']) {
+      expect(await client.call(CHECK, named(service)), service).toMatchObject({ status: 0, messages: [SERVING] })
+    }
     expect(await client.call(CHECK, named('nope'))).toMatchObject({
       status: 5,
       detail: expect.stringContaining('nope'),

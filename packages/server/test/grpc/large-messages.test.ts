@@ -84,7 +84,7 @@ describe.each(STACK_NAMES)('on the %s stack', (stack) => {
   })
 
   test('128 descriptors of 64 entries are answered', async () => {
-    const { client } = await serveGrpc(stack, RULES)
+    const { client } = await serveGrpc(stack, RULES, { envoyDomains: ['edge'] })
     const descriptors = times(128, (index) => ['user=ann', ...times(63, (at) => `k${at}=${index}`)])
     const { status, messages } = await client.call(SHOULD_RATE_LIMIT, requestBytes('edge', descriptors))
     expect(status).toBe(OK)

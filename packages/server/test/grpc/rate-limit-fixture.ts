@@ -3,14 +3,20 @@
 import { createLimiter, memoryStore, type Store } from 'sluice'
 import { type FakeClock, fakeClock } from 'sluice/testing'
 import { onTestFinished } from 'vitest'
-import type { EnvoyDomain } from '../../src/envoy/config-files.ts'
 import { readConfig } from '../../src/envoy/config-reader.ts'
-import { Counters, DescriptorTree } from '../../src/envoy/descriptor-tree.ts'
-import { createRateLimitService, type RateLimitOptions } from '../../src/envoy/rate-limit-service.ts'
+import { DescriptorTree } from '../../src/envoy/descriptor-tree.ts'
+import {
+  createRateLimitService,
+  type DecideRateLimit,
+  type RateLimitOptions,
+} from '../../src/envoy/rate-limit-service.ts'
+import { RuleDomains } from '../../src/envoy/rule-domains.ts'
 import { shouldRateLimit } from '../../src/grpc/envoy/should-rate-limit.ts'
 import type { Call, UnaryMethod } from '../../src/grpc/method.ts'
 import { ProtobufReader, ProtobufWriter } from '../../src/grpc/protobuf.ts'
 import { CallCounts, servedMethod } from '../../src/grpc/served-method.ts'
+import { rateLimitOptions } from '../../src/service/open-envoy.ts'
+import { defaultSettings } from '../../src/settings/default-settings.ts'
 
 /** Entries as `key=value`; an object adds a limit or hits. */
 export type DescriptorText =
@@ -97,6 +103,7 @@ function fieldsOf(reader: ProtobufReader, texts: readonly number[] = [1, 2]): Re
 
 export type RateLimits = {
   readonly clock: FakeClock
+  readonly decide: DecideRateLimit
   ask(domain: string, descriptors: readonly DescriptorText[], hits?: number): Promise<ReadResponse>
   send(message: Uint8Array): Promise<ReadResponse>
   readonly recorded: string[]
@@ -107,7 +114,11 @@ type Options = Partial<RateLimitOptions> & {
   readonly store?: (clock: FakeClock) => Store
   /** `grpc-timeout` of the calls. */
   readonly timeoutMs?: number
+  /** Values of --envoy-domain. Default: every domain. */
+  readonly ruleDomains?: readonly string[]
 }
+
+const DEFAULTS = rateLimitOptions(defaultSettings())
 
 export const CALL: Call = {
   path: '',
@@ -136,8 +147,9 @@ export function rateLimits(configs: readonly string[], options: Options = {}): R
       },
     },
     config: () => ({ domains }),
+    ruleDomains: new RuleDomains(limiter, options.ruleDomains ?? ['*'], { event: () => {} }),
     newId: () => 'id',
-    options: { headers: 'off', metadata: false, overrides: false, ...options },
+    options: { ...DEFAULTS, ...options },
   })
   const method = servedMethod(
     shouldRateLimit(decide, { require: () => ({ id: '', role: undefined }) }),
@@ -145,11 +157,17 @@ export function rateLimits(configs: readonly string[], options: Options = {}): R
   ) as UnaryMethod
   const call: Call = { ...CALL, timeoutMs: options.timeoutMs }
   const send = async (message: Uint8Array) => readResponse(await method.handle(message, call))
-  return { clock, recorded, send, ask: (domain, descriptors, hits) => send(requestBytes(domain, descriptors, hits)) }
+  return {
+    clock,
+    decide,
+    recorded,
+    send,
+    ask: (domain, descriptors, hits) => send(requestBytes(domain, descriptors, hits)),
+  }
 }
 
-function domainOf(text: string): [string, EnvoyDomain] {
+function domainOf(text: string): [string, DescriptorTree] {
   const { domain, findings } = readConfig(text)
   if (domain === undefined) throw new Error(JSON.stringify(findings))
-  return [domain.domain, { tree: new DescriptorTree(domain), counters: new Counters(domain.domain) }]
+  return [domain.domain, new DescriptorTree(domain)]
 }

@@ -1,3 +1,4 @@
+import { wallClock } from 'sluice'
 import { describe, expect, test } from 'vitest'
 import { ADMIN_TOKEN, CHECK as HTTP_CHECK } from '../service.ts'
 import type { GrpcClient } from './client.ts'
@@ -78,6 +79,22 @@ describe.each(STACK_NAMES)('RateLimiter on the %s stack', (stack) => {
       rules: [{ rule_id: 'mobile', limit: 1, window_ms: 86_400_000, mode: 'enforce' }],
       headers: { 'Retry-After': expect.stringMatching(/^\d+$/) },
     })
+  })
+
+  test('reset_at of a refusal is when the same request passes, and full_at when the limit is full', async () => {
+    const { client } = await serveGrpc(stack, '- { rule_id: three, limit: 3, window: 1h }')
+    const seconds = wallClock.nowUs() / 1e6
+    const after = (at: unknown) => Math.round((Number(at) - seconds) / 600) * 600
+    const allowed = (await check(client, { cost: 3, detail: true })).answer
+    expect(after(allowed?.reset_at)).toBe(3600)
+    expect(allowed?.detail).toMatchObject({ full_at: allowed?.reset_at })
+    const refused = (await check(client, { detail: true })).answer
+    expect(after(refused?.reset_at)).toBe(1200)
+    const rules = [{ reset_after_ms: refused?.retry_after_ms, full_after_ms: expect.any(Number) }]
+    expect(refused?.detail).toMatchObject({ full_at: expect.any(Number), rules })
+    expect(after((refused?.detail as { full_at?: number } | undefined)?.full_at)).toBe(3600)
+    const never = (await check(client, { cost: 4 })).answer
+    expect([never?.reset_at, never?.retry_after]).toEqual([undefined, undefined])
   })
 
   test('invalid facts are INVALID_ARGUMENT with field, value and fix', async () => {

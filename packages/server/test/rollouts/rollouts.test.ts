@@ -138,6 +138,12 @@ describe.concurrent('a rollout on four nodes', () => {
       async () => expect(String((await node.get('/metrics')).body.text)).not.toContain('share{rule="harmless"}'),
       10_000,
     )
+    // Each step, and the end; a node may see two of them at once. Not the windows between them.
+    for (const { logged } of nodes) {
+      const applied = logged.filter(({ event, rules }) => event === 'rollouts_applied' && `${rules}` === 'harmless')
+      expect(applied.length).toBeGreaterThanOrEqual(2)
+      expect(applied.length).toBeLessThanOrEqual(steps.length + 1)
+    }
   })
 
   test('a change that halves the limit trips when it refuses keys that the old one admits', async ({

@@ -13,8 +13,10 @@ export type ReportedLimit = {
   /** Units per window. */
   readonly quota: number | undefined
   readonly remaining: number
-  /** Time until there are more units. */
+  /** Time until the limit is full again or, in a refusal, until the call is admitted. */
   readonly resetMs: number | undefined
+  /** Time until the same call is admitted again, if it would not be now, and if that is earlier than `resetMs`. */
+  readonly retryMs?: number | undefined
   readonly windowMs: number | undefined
 }
 
@@ -23,6 +25,12 @@ export type ReportedLimits = {
   /** Wait that the server requested. */
   readonly retryAfterMs: number | undefined
 }
+
+/**
+ * Parameter of an item of `RateLimit` whose limit is exhausted but not full again at once: whole seconds, rounded up,
+ * until it admits the same request. Drafts 8 to 11 allow parameters with the prefix of a vendor.
+ */
+export const RETRY_PARAMETER = 'sluice-retry-after'
 
 const LIMITS_MAX = 32
 const NOTHING: ReportedLimits = { limits: [], retryAfterMs: undefined }
@@ -69,6 +77,7 @@ function listed(headers: Headers): ReportedLimit[] {
       quota: whole(policy?.get('q')),
       remaining,
       resetMs,
+      retryMs: secondsMs(params.get(RETRY_PARAMETER)),
       windowMs: secondsMs(policy?.get('w')),
     }
   })

@@ -78,18 +78,20 @@ export class Pace {
 
   /** Empty without a reset time: such a limit cannot be waited for. A requested wait overrides the reset. */
   #tracked(
-    { unit, quota, remaining, resetMs, windowMs }: ReportedLimit,
+    { unit, quota = Number.POSITIVE_INFINITY, remaining, resetMs, retryMs, windowMs }: ReportedLimit,
     nowMs: number,
     holdMs?: number,
   ): TrackedLimit[] {
-    const renewedMs = remaining === 0 ? (holdMs ?? resetMs) : resetMs
+    // A limit that refills admits one call at a time, long before it is full.
+    const onceMs = remaining === 0 && holdMs === undefined ? retryMs : undefined
+    const renewedMs = onceMs ?? (remaining === 0 ? (holdMs ?? resetMs) : resetMs)
     if (renewedMs === undefined) return []
     const counted = unit === 'requests'
     return [
       {
         counted,
-        quota: quota ?? Number.POSITIVE_INFINITY,
-        windowMs: windowMs ?? renewedMs,
+        quota: onceMs === undefined ? quota : 1,
+        windowMs: onceMs ?? windowMs ?? renewedMs,
         remaining: remaining - (counted ? this.#inFlight : 0),
         renewedAtMs: nowMs + renewedMs + (remaining === 0 ? this.#random() * JITTER_MS : 0),
       },

@@ -392,14 +392,31 @@ describe('slowing down', () => {
 /** Algorithms that refuse: a leaky bucket delays, and permits are not counted in requests. */
 const REFUSING = ['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'] as const
 
+/** Waits for the fourth of four calls, 5 s apart, under 3 a minute: until it passes, in whole seconds. */
+const WAITS_MS = { token_bucket: 10_000, fixed_window: 30_000, sliding_window: 50_000, sliding_window_log: 50_000 }
+
 describe.each(REFUSING)('with a Sluice server that uses %s', (algorithm) => {
-  test('it is never refused, and gets at least a third of the limit', async () => {
+  /** Calls the server in its own process, on jumping time. */
+  function politeTo(limit: { limit: number; window: string }) {
     const time = jumpingTime()
-    const store = memoryStore({ clock: time.clock })
-    const limit = { limit: 10, window: '10s', algorithm, store, clock: time.clock, ip: () => '192.0.2.1' }
-    const handler = rateLimit(limit)(() => new Response())
     const { clock, timers } = time
-    const { fetch } = polite({ clock, timers, fetch: (input) => handler(new Request(input)) })
+    const store = memoryStore({ clock })
+    const handler = rateLimit({ ...limit, algorithm, store, clock, ip: () => '192.0.2.1' })(() => new Response())
+    return { time, ...polite({ clock, timers, fetch: (input) => handler(new Request(input)) }) }
+  }
+
+  test('after the last unit it waits until the next call passes, not until the limit is full', async () => {
+    const { time, fetch } = politeTo({ limit: 3, window: '1m' })
+    time.clock.advanceMs(20_000) // windows end at full minutes
+    for (let call = 0; call < 3; call += 1) {
+      await fetch('http://host/')
+      if (call < 2) time.clock.advanceMs(5000)
+    }
+    expect((await fetch('http://host/')).rateLimit).toMatchObject({ calls: 1, waitedMs: WAITS_MS[algorithm] })
+  })
+
+  test('it is never refused, and gets at least a third of the limit', async () => {
+    const { time, fetch } = politeTo({ limit: 10, window: '10s' })
     for (let call = 0; call < 50; call += 1) {
       expect((await fetch('http://host/')).rateLimit).toMatchObject({ calls: 1, gaveUp: undefined })
     }

@@ -191,7 +191,7 @@ function blockLimit(burst: number): Limit {
 
 /** Reports 0 hits for a blocked client: a cached refusal lacks the state of the hit bucket. */
 function hitState(limit: Limit, { granted, nowUs, grants: [hits, block] }: Taken): HitState {
-  const blockedUs = block?.retryAfterUs ?? 0
+  const blockedUs = block === undefined || block.short === false ? 0 : block.retryAfterUs
   if (blockedUs > 0 || hits === undefined) return blockedFor(Math.ceil(blockedUs / 1000))
   const resetMs = Math.ceil((limit.windowUs - (nowUs % limit.windowUs)) / 1000)
   // Refused but not blocked: no room for more hits, or none known.

@@ -21,6 +21,7 @@ const OUTCOME: Outcome = {
   cost: 1,
   remaining: 42,
   resetAfterMs: 34_800,
+  fullAfterMs: 34_800,
   retryAfterMs: 0,
   delayMs: 0,
   priority: 1,
@@ -37,6 +38,8 @@ function decisionOf(...changes: readonly Partial<Outcome>[]): Decision {
     remaining: first?.remaining ?? null,
     resetAfterMs: first?.resetAfterMs ?? null,
     resetAtMs: null,
+    fullAfterMs: first?.fullAfterMs ?? null,
+    fullAtMs: null,
     retryAfterMs: first?.retryAfterMs ?? null,
     delayMs: 0,
     source: 'store',
@@ -47,7 +50,8 @@ function decisionOf(...changes: readonly Partial<Outcome>[]): Decision {
   }
 }
 
-const REFUSED = { allowed: false, short: 'now', remaining: 0, retryAfterMs: 12_001, resetAfterMs: 60_000 } as const
+const WAITS = { retryAfterMs: 12_001, resetAfterMs: 12_001, fullAfterMs: 60_000 }
+const REFUSED = { allowed: false, short: 'now', remaining: 0, ...WAITS } as const
 
 describe('the headers of a decision, exactly', () => {
   test('allowed', () => {
@@ -64,11 +68,21 @@ describe('the headers of a decision, exactly', () => {
     expect(rateLimitHeaders(decisionOf(REFUSED), NOW_US)).toEqual({
       'X-RateLimit-Limit': '100',
       'X-RateLimit-Remaining': '0',
-      'X-RateLimit-Reset': '1700000061',
+      'X-RateLimit-Reset': '1700000013',
       'RateLimit-Policy': '"messages_per_user";q=100;w=60',
       RateLimit: '"messages_per_user";r=0;t=13',
       'Retry-After': '13',
     })
+  })
+
+  test('allowed, with too little left for the same request: t until full, and when that request passes', () => {
+    const spent = decisionOf({ remaining: 0, resetAfterMs: 60_000, retryAfterMs: 19_001 })
+    expect(rateLimitHeaders(spent, NOW_US)).toMatchObject({
+      'X-RateLimit-Reset': '1700000061',
+      RateLimit: '"messages_per_user";r=0;t=60;sluice-retry-after=20',
+    })
+    const window = decisionOf({ remaining: 0, resetAfterMs: 60_000, retryAfterMs: 60_000 })
+    expect(rateLimitHeaders(window, NOW_US).RateLimit).toBe('"messages_per_user";r=0;t=60')
   })
 
   test('several limits: one item each, named by rule and limit, without shadow limits', () => {
@@ -105,7 +119,7 @@ describe('the headers of a decision, exactly', () => {
   test('no rule matched: no headers', () => expect(rateLimitHeaders(decisionOf(), NOW_US)).toEqual({}))
 
   test('waiting will not help: neither Retry-After nor t', () => {
-    const ban = { ...REFUSED, limit: 0, retryAfterMs: null, resetAfterMs: Number.POSITIVE_INFINITY }
+    const ban = { ...REFUSED, limit: 0, retryAfterMs: null, resetAfterMs: null }
     const headers = rateLimitHeaders(decisionOf(ban), NOW_US)
     expect(headers).toEqual({
       'X-RateLimit-Limit': '0',

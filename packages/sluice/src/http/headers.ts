@@ -3,7 +3,7 @@
 // they say is never early. Without a matching rule there are no headers.
 
 import { hasPermits } from '../algorithms/traits.ts'
-import { readLimits } from '../client/limit-headers.ts'
+import { RETRY_PARAMETER, readLimits } from '../client/limit-headers.ts'
 import { parseList } from '../client/structured-field.ts'
 import type { Decision, Outcome } from '../decision.ts'
 import { enforced, policyName } from './policy-name.ts'
@@ -160,15 +160,14 @@ function policyParameters({ algorithm, limit, windowMs }: Outcome): string {
 }
 
 function stateParameters(outcome: Outcome): string {
-  const afterMs = effectiveMs(outcome)
-  const available = `;r=${integer(outcome.remaining)}`
-  return isKnown(afterMs) ? `${available};t=${integer(seconds(afterMs))}` : available
-}
-
-/** Time to retry for a limit that refused, so that it agrees with Retry-After; time until full for the others. */
-function effectiveMs({ algorithm, allowed, retryAfterMs, resetAfterMs }: Outcome): number | null {
-  if (hasPermits({ algorithm })) return null
-  return allowed ? resetAfterMs : retryAfterMs
+  const { algorithm, remaining, resetAfterMs, retryAfterMs } = outcome
+  const available = `;r=${integer(remaining)}`
+  // A permit returns when its request ends, at a time that is not known.
+  if (hasPermits({ algorithm }) || !isKnown(resetAfterMs)) return available
+  const reset = seconds(resetAfterMs)
+  const retry = seconds(retryAfterMs ?? 0)
+  const state = `${available};t=${integer(reset)}`
+  return retry > 0 && retry < reset ? `${state};${RETRY_PARAMETER}=${integer(retry)}` : state
 }
 
 /** An unknown time is `Infinity` in grants and null in decisions. */

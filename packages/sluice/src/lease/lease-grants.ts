@@ -49,7 +49,7 @@ export function leaseGrant(
     short,
     remaining: short === false ? rows.remaining(row, nowMs) : 0,
     resetAfterUs: rows.resetAfterUs(row, nowMs),
-    retryAfterUs: short === false ? 0 : rows.retryAfterUs(row, nowMs),
+    retryAfterUs: short === false ? rows.retryAfterUs(row, units, nowMs) : rows.refusedForUs(row, nowMs),
     delayUs: 0,
     bookedUs,
     spentUs: rows.spentUs(row, bookedUs, nowMs),
@@ -79,7 +79,8 @@ export function combinedGrants(
 
 /** The store's grant without the units that the lease keeps, which still count as remaining. */
 function withoutHeld(grant: Grant, needed: number): Grant {
-  const { short, resetAfterUs, retryAfterUs, delayUs, at } = grant
+  const { short, resetAfterUs, delayUs, at } = grant
   const remaining = grant.remaining + grant.units - needed
+  const retryAfterUs = remaining < needed ? grant.retryAfterUs : 0
   return { units: needed, short, remaining, resetAfterUs, retryAfterUs, delayUs, at }
 }

@@ -55,6 +55,14 @@ class Lease {
     return this.#rows.fill(this.#row, ...args)
   }
 
+  retryAfterUs(...args: Rest<LeaseRows['retryAfterUs']>): ReturnType<LeaseRows['retryAfterUs']> {
+    return this.#rows.retryAfterUs(this.#row, ...args)
+  }
+
+  refusedForUs(...args: Rest<LeaseRows['refusedForUs']>): ReturnType<LeaseRows['refusedForUs']> {
+    return this.#rows.refusedForUs(this.#row, ...args)
+  }
+
   settle(...args: Rest<LeaseRows['settle']>): ReturnType<LeaseRows['settle']> {
     return this.#rows.settle(this.#row, ...args)
   }
@@ -91,6 +99,15 @@ test('the TTL of a lease starts at the query, not at the reply', () => {
   expect(lease.held(TTL_MS - 2)).toBe(9)
   expect(lease.held(TTL_MS)).toBe(0)
   expect(fresh().fill(9, GRANT, BOOKED_US, 0, TTL_MS), 'too late').toBe(false)
+})
+
+test('after the last unit of an emptied bucket, the wait is that of the store, not the pause of the lease', () => {
+  const lease = fresh()
+  lease.fill(2, { ...GRANT, remaining: 0, retryAfterUs: 20_000_000 }, BOOKED_US, 0, 1)
+  lease.spend(1, 2)
+  expect(lease.retryAfterUs(1, 2), 'a unit is left').toBe(0)
+  lease.spend(1, 2)
+  expect([lease.retryAfterUs(1, 1000), lease.refusedForUs(1000)]).toEqual([19_000_000, 19_000_000])
 })
 
 test('a batch is settled once: unspent units, and units no longer on lease', () => {

@@ -281,7 +281,13 @@ export class LeaseRows {
     return Math.max(0, this.#get(RESET_MS) - nowMs) * 1000
   }
 
-  retryAfterUs(row: number, nowMs: number): number {
+  /** Time until the store has `units` again; 0 if that many are left. */
+  retryAfterUs(row: number, units: number, nowMs: number): number {
+    return this.remaining(row, nowMs) >= units ? 0 : this.refusedForUs(row, nowMs)
+  }
+
+  /** Wait of a refusal by this lease. */
+  refusedForUs(row: number, nowMs: number): number {
     this.#select(row)
     return Math.max(1, this.#get(RETRY_MS) - nowMs) * 1000
   }
@@ -348,7 +354,7 @@ export class LeaseRows {
     // A query from the future was sent before the clock was set back.
     const isCached = lastsMs > 0 && sentMs > this.#get(ENDED_MS) && sentMs <= nowMs
     this.#set(REFUSED_UNTIL_MS, isCached ? sentMs + Math.min(lastsMs, REFUSAL_MS) : 0)
-    this.#set(RETRY_MS, sentMs + lastsMs)
+    this.#set(RETRY_MS, Math.max(this.#get(RETRY_MS), sentMs + lastsMs))
     this.#set(REFUSED_UNITS, units)
   }
 
@@ -356,6 +362,7 @@ export class LeaseRows {
     this.#set(QUERIED_MS, sentMs)
     this.#set(REMAINING, grant.remaining)
     this.#set(RESET_MS, sentMs + grant.resetAfterUs / 1000)
+    this.#set(RETRY_MS, sentMs + grant.retryAfterUs / 1000)
   }
 
   /** Whether few units will be spent, at the current rate, before the last batch expires. */

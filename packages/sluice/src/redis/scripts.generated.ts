@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '33b4a2b8bed1a04186bb2fd4119e5c4ea53f0c01',
+  sha1: 'f925f61e5887210763616a47fec552a61e28c83d',
   text: `--[[
   Applies a batch of requests to buckets: each request all or nothing, all of them at one instant of Redis time.
 
@@ -937,6 +937,7 @@ end
 -- Returns the wait until \`units\` are available, if nothing else is taken.
 local function wait_list_us(code, list, window_us, capacity, units, op_id)
   local in_use = used_list(code, list, op_id)
+  if in_use + units <= capacity then return 0 end
   local frees = {}
   if code == 5 then
     for i = 4, #list, 2 do frees[#frees + 1] = { list[i] + window_us, list[i + 1] } end
@@ -945,7 +946,6 @@ local function wait_list_us(code, list, window_us, capacity, units, op_id)
     table.sort(frees, function(one, other) return one[1] < other[1] end)
   end
   for i = 1, #frees do
-    if in_use + units <= capacity then return 0 end
     in_use = in_use - frees[i][2]
     if in_use + units <= capacity then return frees[i][1] - now_us end
   end
@@ -1270,7 +1270,7 @@ local function reply_list(item, limit, low, spent, op_id)
   push(short)
   push(spent)
   push(used_list(code, list, nil))
-  push(short == 1 and wait_list_us(code, list, window_us, limit[3], low, op_id) or 0)
+  push(wait_list_us(code, list, window_us, limit[3], low, op_id))
   push(ends_list_us(code, list, window_us) - now_us)
 end
 

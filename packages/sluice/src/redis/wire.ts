@@ -6,7 +6,7 @@ import { type Limit, windowIndex } from '../algorithms/limit.ts'
 import { isPacked, PACKED, type PackedLimit } from '../algorithms/registry.ts'
 import { ALGORITHMS } from '../algorithms/traits.ts'
 import { LimiterError } from '../errors.ts'
-import { buildGrant, SoleTaken, shortOf } from '../store/grant.ts'
+import { buildGrant, retryAfterUs, SoleTaken, shortOf } from '../store/grant.ts'
 import {
   type BucketName,
   type Charge,
@@ -81,6 +81,8 @@ export class BatchEncoder {
   readonly #keyIndex = new Map<string, number>()
   readonly #limits: unknown[] = []
   readonly #limitIndex = new Map<Limit, number>()
+  /** The same by identity: limits that were compiled apart may name one bucket. */
+  readonly #identityIndex = new Map<string, number>()
   readonly #sets: number[][] = []
   /** Sets encoded so far, by their first limit. */
   readonly #knownSets = new Map<Limit, { readonly charges: readonly BucketName[]; readonly index: number }[]>()
@@ -194,7 +196,11 @@ export class BatchEncoder {
 
   #limit(given: Limit): number {
     const limit = storeLimitOf(given)
-    return indexIn(this.#limitIndex, limit, () => this.#limits.push(limitNumbers(limit)))
+    return indexIn(this.#limitIndex, limit, () => {
+      const shape = shapeOf(limit)
+      const numbers = [...numbersOf(limit), limit.id, shape, limit.holdTicks]
+      return indexIn(this.#identityIndex, `${shape} ${limit.id}`, () => this.#limits.push(numbers))
+    })
   }
 
   /** Requests with the same limits share one set. */
@@ -253,10 +259,6 @@ function indexIn<K>(indexes: Map<K, number>, item: K, push: () => number): numbe
   const index = push()
   indexes.set(item, index)
   return index
-}
-
-function limitNumbers(limit: Limit): unknown[] {
-  return [...numbersOf(limit), limit.id, shapeOf(limit), limit.holdTicks]
 }
 
 /** Identifies the numbers of a limit within a value. */
@@ -326,16 +328,23 @@ export class ReplyDecoder {
   }
 
   /** The most frequent reply: one granted charge of a plain take. */
-  #singleGrant({ limit: given, min }: Charge, x: number): Taken {
-    const limit = given as PackedLimit // short forms are for packed limits
+  #singleGrant(charge: Charge, x: number): Taken {
+    const limit = charge.limit as PackedLimit // short forms are for packed limits
     const nowUs = this.#nowUs
     const state = stateNow(limit, nowUs, x, 0)
-    const { used, resetUs } = PACKED[limit.algorithm]
-    const remaining = Math.max(0, limit.capacity - used(limit, state, nowUs))
-    const delayUs = delayBefore(limit, state, min)
-    const resetAfterUs = resetUs(limit, state, nowUs)
-    const fields = { short: false, remaining, resetAfterUs, retryAfterUs: 0, delayUs } as const
-    return new SoleTaken({ granted: true, nowUs, units: min, ...fields, source: 'store' })
+    const algorithm = PACKED[limit.algorithm]
+    const used = algorithm.used(limit, state, nowUs)
+    return new SoleTaken({
+      granted: true,
+      nowUs,
+      units: charge.min,
+      short: false,
+      remaining: Math.max(0, limit.capacity - used),
+      resetAfterUs: algorithm.resetUs(limit, state, nowUs),
+      retryAfterUs: retryAfterUs(algorithm, charge, state, nowUs, used, false, undefined),
+      delayUs: delayBefore(limit, state, charge.min),
+      source: 'store',
+    })
   }
 
   #leased(charge: Charge, limit: PackedLimit): Grant {

@@ -298,7 +298,8 @@ export class RemoteNode implements RemoteLimiter {
     try {
       const reply = await this.#guard.request(() => this.#store.send(request), expiresMs)
       if (reply.type !== 'decided') throw new LimiterError('STORE_UNAVAILABLE', 'the service did not decide')
-      const decision = { ...(JSON.parse(reply.decision) as Decision), requestId: reply.requestId }
+      const unknown = { fullAfterMs: null, fullAtMs: null } // an older service does not send them
+      const decision = { ...unknown, ...(JSON.parse(reply.decision) as Decision), requestId: reply.requestId }
       this.#decidedThere.set(decision, reply.requestId)
       return decision
     } catch (error) {

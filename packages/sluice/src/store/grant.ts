@@ -79,7 +79,7 @@ export function buildGrant<S>(
     short,
     remaining: Math.max(0, limit.capacity - used),
     resetAfterUs: algorithm.resetUs(limit, state, nowUs),
-    retryAfterUs: retryAfterUs(algorithm, charge, state, nowUs, short, opId),
+    retryAfterUs: retryAfterUs(algorithm, charge, state, nowUs, used, short, opId),
     delayUs,
   }
 }
@@ -89,10 +89,11 @@ export function retryAfterUs<S>(
   { limit, min }: Charge,
   state: S,
   nowUs: number,
+  used: number,
   short: Short,
   opId: string | undefined,
 ): number {
-  if (short === false) return 0
+  if (short === false && used + min <= limit.capacity) return 0
   return short === 'never' ? Number.POSITIVE_INFINITY : algorithm.waitUs(limit, state, nowUs, min, opId)
 }
 

@@ -219,7 +219,7 @@ class MemoryStore implements SyncStore {
       short,
       remaining: Math.max(0, limit.capacity - used - units),
       resetAfterUs: algorithm.resetUs(limit, state, nowUs),
-      retryAfterUs: retryAfterUs(algorithm, charge, state, nowUs, short, undefined),
+      retryAfterUs: retryAfterUs(algorithm, charge, state, nowUs, used + units, short, undefined),
       delayUs,
       source: 'store',
     })

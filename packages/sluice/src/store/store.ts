@@ -86,7 +86,7 @@ export type Grant = {
   readonly remaining: number
   /** Time until the bucket is full. */
   readonly resetAfterUs: number
-  /** Time until `min` units are available; 0 if they were now. */
+  /** Time until `min` units are available after this take: when the same request passes. 0 if it would now. */
   readonly retryAfterUs: number
   /** Delay before an admitted request should proceed (leaky bucket). */
   readonly delayUs: number

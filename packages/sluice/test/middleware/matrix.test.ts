@@ -106,7 +106,7 @@ describe.each(FRAMEWORKS)('$name', ({ serve, headerOf, passesDecision, checksUnr
       const present = (response: Response) =>
         [...response.headers.keys()].filter((name) => /ratelimit/.test(name)).sort()
       expect([present(allowed), present(refused), refused.status]).toEqual([names, names, 429])
-      expect(refused.headers.get('retry-after')).toBe('86400')
+      expect(refused.headers.get('retry-after')).toMatch(/^86[34]\d\d$/)
     })
 
     test('has its headers even if the handler fails', async () => {

@@ -9,7 +9,7 @@ import {
   TLSSocket,
   type Server as TlsServer,
 } from 'node:tls'
-import type { ClientConnections } from '../../access/client-connections.ts'
+import { type ClientConnections, HANDSHAKE_MS_MAX } from '../../access/client-connections.ts'
 import {
   type CreateGrpcServer,
   GrpcError,
@@ -24,7 +24,6 @@ import { Deadlines } from './deadlines.ts'
 import { CODE } from './frames.ts'
 import { peerOf } from './peer.ts'
 
-const HANDSHAKE_MS_MAX = 10_000
 /** TCP keep-alive finds clients that vanished while a stream was open. */
 const SOCKETS = { noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 }
 const SWEEP_MS = 1000
@@ -68,7 +67,6 @@ class LeanServer implements GrpcServer {
   readonly #connections = new Map<Socket, Watched>()
   #sweeper: NodeJS.Timeout | undefined
   #isClosing = false
-  #allClosed: () => void = () => {}
 
   constructor(state: ServerState, { tls, clients }: StackOptions) {
     this.#state = state
@@ -105,15 +103,7 @@ class LeanServer implements GrpcServer {
     this.#isClosing = true
     const stopped = new Promise<void>((resolve) => this.#server.close(() => resolve()))
     for (const { connection } of this.#connections.values()) connection.drain()
-    if (this.#connections.size > 0) {
-      const timer = setTimeout(() => this.#allClosed(), drainMs)
-      await new Promise<void>((resolve) => {
-        this.#allClosed = resolve
-      })
-      clearTimeout(timer)
-    }
-    for (const socket of this.#connections.keys()) socket.destroy()
-    await stopped
+    await this.#clients.endWithin(drainMs, stopped)
     clearTimeout(this.#sweeper)
     this.#state.deadlines.clear()
   }
@@ -139,7 +129,6 @@ class LeanServer implements GrpcServer {
   #closed(socket: Socket, connection: Connection): void {
     this.#connections.delete(socket)
     connection.cancelAll()
-    if (this.#connections.size === 0) this.#allClosed()
   }
 
   #scheduleSweep(): void {

@@ -3,7 +3,7 @@
 import type { Decision, Outcome } from 'sluice'
 import { bucketOf } from 'sluice'
 import { type HeaderOptions, rateLimitHeaders, retryAfterSeconds } from 'sluice/http'
-import { type ActiveRules, banOf, resetAtSeconds } from '../../checks/answer.ts'
+import { type ActiveRules, banOf, fullAtSeconds, resetAtSeconds } from '../../checks/answer.ts'
 import type { WriteAnswer } from '../../checks/check-controller.ts'
 import { type PlainException, plainException } from '../../checks/plain-exception.ts'
 import type { Explained } from '../../http/routes/explain.ts'
@@ -69,14 +69,16 @@ function writeDetail(
   for (const [name, value] of Object.entries(rateLimitHeaders(decision, nowUs, options, retryAfter))) {
     writer.message(5, (nested) => nested.string(1, name).string(2, value))
   }
+  optional(writer, 6, fullAtSeconds(decision, nowUs))
 }
 
 function writeOutcome(writer: ProtobufWriter, outcome: Outcome): void {
   writer.string(1, outcome.ruleId).string(2, outcome.name).string(3, outcome.scope).string(4, outcome.algorithm)
   writer.string(5, outcome.mode).bool(6, outcome.allowed).uint(7, outcome.limit).uint(8, outcome.burst)
-  writer.uint(9, outcome.remaining).uint(10, outcome.windowMs).uint(11, outcome.cost).uint(12, outcome.resetAfterMs)
+  writer.uint(9, outcome.remaining).uint(10, outcome.windowMs).uint(11, outcome.cost)
+  optional(writer, 12, outcome.resetAfterMs)
   optional(writer, 13, outcome.retryAfterMs)
-  writer.uint(14, outcome.delayMs)
+  writer.uint(14, outcome.delayMs).uint(15, outcome.fullAfterMs)
 }
 
 function writeException(writer: ProtobufWriter, exception: PlainException): void {

@@ -68,6 +68,7 @@ const OUTCOME: Readonly<Record<number, Entry>> = {
   12: ['reset_after_ms', int],
   13: ['retry_after_ms', int],
   14: ['delay_ms', int],
+  15: ['full_after_ms', int],
 }
 
 export function readCheckResponse(message: Uint8Array): CheckAnswer {
@@ -83,7 +84,7 @@ export function readCheckResponse(message: Uint8Array): CheckAnswer {
 }
 
 function readDetail(detail: ProtobufReader, answer: Fields, rules: PlainOutcome[]): void {
-  const known: Readonly<Record<number, Entry>> = { 1: ['source', text], 2: ['version', int] }
+  const known: Readonly<Record<number, Entry>> = { 1: ['source', text], 2: ['version', int], 6: ['full_at', int] }
   const headers: Record<string, string> = {}
   readFields(detail, known, answer, (field, reader) => {
     if (field === 3) rules.push(readOutcome(reader.message()))

@@ -180,7 +180,12 @@ export const CHECK_ANSWER: Schema = {
     allowed: { type: 'boolean' },
     remaining: { ...count, description: 'Units left after this request.' },
     limit: { ...count, description: 'Units per window.' },
-    reset_at: { ...count, description: 'Epoch seconds at which the limit is fully available again, rounded up.' },
+    reset_at: {
+      ...count,
+      description:
+        'Epoch seconds, rounded up. Refused: when the same request passes; null when waiting will not help. ' +
+        'Allowed: when the limit is full again.',
+    },
     retry_after: { ...count, description: 'Refused: seconds to wait, at least 1; null when waiting will not help.' },
     retry_after_ms: { ...count, description: 'Refused: the same in milliseconds.' },
     rule_id: { type: 'string', description: 'Refused: the rule.' },
@@ -202,6 +207,7 @@ export const CHECK_ANSWER: Schema = {
     },
     stale: { type: 'boolean', description: 'Dry run: read from a replica, which may lag.' },
     version: { type: 'integer', description: 'With detail: version of the rules.' },
+    full_at: { ...count, description: 'With detail: epoch seconds at which the limit is full again, rounded up.' },
     rules: {
       type: 'array',
       description: 'With detail: every checked limit.',
@@ -223,7 +229,7 @@ export const CHECK_ANSWER: Schema = {
   examples: [
     { allowed: true, remaining: 87, limit: 100, reset_at: 1681200060 },
     {
-      ...{ allowed: false, remaining: 0, limit: 100, reset_at: 1681200060, retry_after: 42, retry_after_ms: 41200 },
+      ...{ allowed: false, remaining: 0, limit: 100, reset_at: 1681200042, retry_after: 42, retry_after_ms: 41200 },
       ...{ rule_id: 'messages_per_min', violated_rule: 'Posting messages, per user', violated_tier: 'per_user' },
       violated_limit: 'default',
     },

@@ -133,16 +133,15 @@ export async function authRoutes(app: FastifyInstance, deps: AuthDeps): Promise<
 
 /** Turns an admission with a long delay into a refusal by the limit that imposes it. */
 function refusedForDelay({ outcomes, delayMs, source, version, requestId, exceptions }: Decision): Decision {
-  const refused = outcomes.map((one) =>
-    one.delayMs < delayMs ? one : { ...one, allowed: false, retryAfterMs: delayMs },
-  )
+  const waits = { resetAfterMs: delayMs, retryAfterMs: delayMs }
+  const refused = outcomes.map((one) => (one.delayMs < delayMs ? one : { ...one, ...waits, allowed: false }))
   const {
     ruleId = null,
     limit = null,
     remaining = null,
-    resetAfterMs = null,
+    fullAfterMs = null,
   } = refused.find((one) => !one.allowed) ?? {}
-  const numbers = { ruleId, limit, remaining, resetAfterMs, resetAtMs: null, retryAfterMs: delayMs, delayMs: 0 }
+  const numbers = { ruleId, limit, remaining, ...waits, resetAtMs: null, fullAfterMs, fullAtMs: null, delayMs: 0 }
   return { allowed: false, ...numbers, source, version, requestId, outcomes: refused, exceptions }
 }
 

@@ -31,7 +31,11 @@ const DECISION = {
     endpoint: { type: ['string', 'null'], description: 'First 256 characters of the path.' },
     limit: count,
     remaining: count,
-    reset_after_ms: count,
+    reset_after_ms: {
+      ...count,
+      description: 'Refused: time until the same request passes. Allowed: time until the limit is full again.',
+    },
+    full_after_ms: { ...count, description: 'Time until the limit is full again.' },
     retry_after_ms: count,
     limits: { type: 'array', items: { type: 'object', additionalProperties: true } },
     exceptions: {

@@ -1,5 +1,5 @@
-// /livez, /readyz and /metrics. A failing store degrades a node but keeps it ready: `on_fail` decides meanwhile, and
-// removing all nodes from the load balancer would be worse.
+// /livez, /readyz, /healthcheck and /metrics. A failing store degrades a node but keeps it ready: `on_fail` decides
+// meanwhile, and removing all nodes from the load balancer would be worse.
 
 import type { FastifyInstance } from 'fastify'
 import { scrapeNode } from '../../workers/node-metrics.ts'
@@ -32,8 +32,20 @@ export function healthRoutes(app: FastifyInstance, deps: HealthDeps): void {
     return answer
   })
 
+  const plain = (description: string) => ({ description, content: { 'text/plain': { schema: { type: 'string' } } } })
+  const healthcheck = {
+    operationId: 'healthcheck',
+    summary: 'Is the node ready for requests, as envoyproxy/ratelimit answers?',
+    tags: ['health'],
+    response: { 200: plain('`OK`'), 500: plain('Draining: send requests elsewhere.') },
+  }
+  app.get('/healthcheck', { schema: healthcheck, config }, (_request, reply) => {
+    reply.type('text/plain')
+    return deps.lifecycle.draining ? reply.code(500).send('') : 'OK'
+  })
+
   const { metrics: own, workers } = deps
-  const text = { 200: { description: 'Metrics.', content: { 'text/plain': { schema: { type: 'string' } } } } }
+  const text = { 200: plain('Metrics.') }
   const metrics = { operationId: 'metrics', summary: 'Metrics for Prometheus', tags: ['health'], response: text }
   app.get('/metrics', { schema: metrics, config }, async (_request, reply) => {
     reply.header('content-type', own.registry.contentType)

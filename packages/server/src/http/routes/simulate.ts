@@ -12,6 +12,7 @@ import { type FindEvents, storedEvents } from '../../simulation/stored-events.ts
 import { RANGE, type RangeParameters, rangeOf } from '../bodies/analytics-query.ts'
 import { type RulesDeps, validRule, validRules } from '../bodies/rule-writes.ts'
 import { answers, BATCH_BYTES_MAX, CHECK_BODY, type Schema } from '../bodies/schemas.ts'
+import { onDisconnect } from '../event-streams.ts'
 import { ask, requireAnalytics } from './analytics.ts'
 import { JSON_TYPE } from './check.ts'
 
@@ -204,8 +205,7 @@ function findIn(analytics: Analytics | undefined): FindEvents {
 /** Cancels the work if the client disconnects. The text is JSON already: this thread does not format it again. */
 async function sendJson(reply: FastifyReply, work: (signal: AbortSignal) => Promise<string>): Promise<FastifyReply> {
   const gone = new AbortController()
-  reply.raw.once('close', () => gone.abort())
-  if (reply.raw.destroyed) gone.abort() // before this call
+  onDisconnect(reply.raw, () => gone.abort())
   const text = await work(gone.signal)
   return reply.header('content-type', JSON_TYPE).serializer(String).send(text)
 }

@@ -99,6 +99,7 @@ end
 -- Returns the wait until `units` are available, if nothing else is taken.
 local function wait_list_us(code, list, window_us, capacity, units, op_id)
   local in_use = used_list(code, list, op_id)
+  if in_use + units <= capacity then return 0 end
   local frees = {}
   if code == LOG then
     for i = 4, #list, 2 do frees[#frees + 1] = { list[i] + window_us, list[i + 1] } end
@@ -107,7 +108,6 @@ local function wait_list_us(code, list, window_us, capacity, units, op_id)
     table.sort(frees, function(one, other) return one[1] < other[1] end)
   end
   for i = 1, #frees do
-    if in_use + units <= capacity then return 0 end
     in_use = in_use - frees[i][2]
     if in_use + units <= capacity then return frees[i][1] - now_us end
   end

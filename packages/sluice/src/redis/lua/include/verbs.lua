@@ -97,7 +97,7 @@ local function reply_list(item, limit, low, spent, op_id)
   push(short)
   push(spent)
   push(used_list(code, list, nil))
-  push(short == NOW and wait_list_us(code, list, window_us, limit[CAPACITY], low, op_id) or 0)
+  push(wait_list_us(code, list, window_us, limit[CAPACITY], low, op_id))
   push(ends_list_us(code, list, window_us) - now_us)
 end
 

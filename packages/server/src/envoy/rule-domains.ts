@@ -1,0 +1,52 @@
+// Domains of Envoy that rules decide about: those that a rule names in `when`, and those of --envoy-domain. Every other
+// domain without a configuration is unlimited, as in envoyproxy/ratelimit: rules for other entry points, such as the
+// example rules of an empty database, must not refuse the traffic of a proxy. Each such domain is logged once.
+
+import { type Condition, conditionsOf, type Limiter } from 'sluice'
+import type { Log } from '../log.ts'
+
+const LOGGED_MAX = 100
+
+export class RuleDomains {
+  readonly #limiter: Pick<Limiter, 'rules'>
+  readonly #given: ReadonlySet<string>
+  readonly #log: Pick<Log, 'event'>
+  readonly #logged = new Set<string>()
+  /** Rules that `#conditions` are of. */
+  #rules: Limiter['rules'] | undefined
+  #conditions: readonly Condition[] = []
+
+  constructor(limiter: Pick<Limiter, 'rules'>, given: readonly string[], log: Pick<Log, 'event'>) {
+    this.#limiter = limiter
+    this.#given = new Set(given)
+    this.#log = log
+  }
+
+  has(domain: string): boolean {
+    if (this.#given.has('*') || this.#given.has(domain)) return true
+    const { rules } = this.#limiter
+    if (rules !== this.#rules) {
+      this.#rules = rules
+      this.#conditions = rules.flatMap(conditionsOf).filter(({ fact }) => FACTS.includes(fact))
+    }
+    if (this.#conditions.some((condition) => condition.holds({ attributes: { domain } }))) return true
+    this.#logUnlimited(domain)
+    return false
+  }
+
+  /** Domains as the rules and the setting name them, for the log line at start. */
+  names(): readonly string[] {
+    const conditions = this.#limiter.rules.flatMap(({ when }) => FACTS.map((fact) => when[fact]))
+    const texts = conditions.flatMap((one = []) => ('not' in one ? `not ${one.not.join(', ')}` : one))
+    return [...new Set([...this.#given, ...texts])].sort()
+  }
+
+  #logUnlimited(domain: string): void {
+    if (this.#logged.has(domain) || this.#logged.size >= LOGGED_MAX) return
+    this.#logged.add(domain)
+    const fix = `name it in a rule (when: { domain: … }) or in --envoy-config, or give --envoy-domain for every rule`
+    this.#log.event('envoy_domain_unlimited', { domain: domain.slice(0, 200), fix })
+  }
+}
+
+const FACTS = ['domain', 'attributes.domain']
