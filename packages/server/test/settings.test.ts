@@ -411,7 +411,7 @@ describe('variables of envoyproxy/ratelimit', () => {
       'PORT of envoyproxy/ratelimit is not read; use --port',
       'TRACING_ENABLED of envoyproxy/ratelimit is not read; use --otlp-endpoint and --trace-sample',
       'LOCAL_CACHE_SIZE_IN_BYTES of envoyproxy/ratelimit is not read; ' +
-        'not supported: refused requests reach Redis too, for the same answers',
+        'not supported: refused requests reach Redis too',
       'REDIS_AUTH of envoyproxy/ratelimit is not read; use --redis',
     ])
     expect(warnings([])).toEqual([])

@@ -184,7 +184,7 @@ export const OTHER_VARIABLES: readonly (readonly [names: string, instead: string
   ['USE_PROMETHEUS PROMETHEUS_*', 'use /metrics of --port'],
   ['TRACING_*', 'use --otlp-endpoint and --trace-sample'],
   ['NEAR_LIMIT_RATIO', 'not supported: there is no metric of requests near a limit'],
-  ['LOCAL_CACHE_SIZE_IN_BYTES', 'not supported: refused requests reach Redis too, for the same answers'],
+  ['LOCAL_CACHE_SIZE_IN_BYTES', 'not supported: refused requests reach Redis too'],
   ['EXPIRATION_JITTER_MAX_SECONDS', 'no setting is needed: Redis drops counters after their window'],
   ['BACKEND_TYPE MEMCACHE_*', 'not supported: counters are in Redis, --redis'],
   ['REDIS_SOCKET_TYPE REDIS_TYPE REDIS_URL REDIS_AUTH REDIS_SENTINEL_AUTH REDIS_TLS', 'use --redis'],

@@ -32,6 +32,7 @@ type ConfigFile = {
   readonly text: string
   readonly error?: string
   readonly status?: object
+  readonly metadata?: object
 }
 
 const RECORDED: Recorded = JSON.parse(
@@ -116,18 +117,21 @@ it.for(RECORDED.files)('a file with $name is read as envoyproxy/ratelimit reads 
   expect(errors.length > 0, JSON.stringify(errors)).toBe(isRejected)
   if (isRejected || file.error !== undefined) return
   const request = { domain: file.domain, descriptors: [{ entries: [{ key: 'k', value: 'v' }] }] }
-  const answer = await answerTo(request, rateLimits([file.text]).decide)
-  expect(answer).toMatchObject({ statuses: [file.status] })
+  const { statuses, dynamicMetadata } = await answerTo(request, rateLimits([file.text], { metadata: true }).decide)
+  expect(statuses).toMatchObject([file.status])
+  expect(dynamicMetadata?.metadata).toEqual(file.metadata)
 })
 
+type Answer = { readonly statuses?: object; readonly dynamicMetadata?: { readonly metadata?: object } }
+
 /** As `POST /json` answers; a request that cannot be decided has its status only. */
-async function answerTo(body: unknown, decide: DecideRateLimit): Promise<unknown> {
+async function answerTo(body: unknown, decide: DecideRateLimit): Promise<Answer> {
   try {
     const request = rateLimitRequestFromJson(body)
     requireComplete(request)
-    return rateLimitResponseToJson(await decide(request))
+    return rateLimitResponseToJson(await decide(request)) as Answer
   } catch (error) {
-    if (error instanceof ProblemError) return { status: error.problem.status }
+    if (error instanceof ProblemError) return { status: error.problem.status } as Answer
     throw error
   }
 }
