@@ -177,7 +177,9 @@ describe('in runtimes other than Node.js', () => {
     const config = `using Workerd = import "/workerd/workerd.capnp";
       const config :Workerd.Config = (services = [${workers.join(', ')}]);`
     writeFileSync(join(folder, 'config.capnp'), config)
-    run(WORKERD, ['test', 'config.capnp'], folder)
+    const { status, stdout, stderr } = spawnSync(WORKERD, ['test', 'config.capnp'], { cwd: folder, encoding: 'utf8' })
+    expect(stdout + stderr).toMatch(/^(.*\[SLUICE_UNTRUSTED_PROXY\]){2}/s)
+    expect(status, stderr).toBe(0)
   })
 
   it('Deno without permissions: they work, and likely mistakes are warned of', ({ skip }) => {
