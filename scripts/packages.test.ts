@@ -251,8 +251,10 @@ it.for(TYPE_PROGRAMS)('options have the types of $frameworks', ({ programs, type
   compile(folder, { paths })
 })
 
-it('options have types without those of a framework', () => {
+it('without types of a framework or of Node.js, options have types, and every entry for all runtimes compiles', () => {
   const folder = alone()
+  const others = [...FRAMEWORKS, ...Object.keys(NODE_MODULES), 'sluice/node']
+  const loads = entries.filter((entry) => !isServer(entry) && !others.includes(entry)).map((one) => `import '${one}'\n`)
   const calls = ['express', 'koa', 'nest'].map((name) => {
     const request = name === 'koa' ? 'ctx.req' : 'ctx'
     return `
@@ -262,8 +264,9 @@ it('options have types without those of a framework', () => {
       ${name}({ limit: 1, window: '1m', key: (ctx) => ctx.ip })
     `
   })
-  writeFileSync(join(folder, 'calls.ts'), calls.join(''))
-  compile(folder)
+  writeFileSync(join(folder, 'calls.ts'), [...loads, ...calls].join(''))
+  cpSync('packages/sluice/test/types/fetch.ts', join(folder, 'fetch.ts'))
+  compile(folder, { types: [], lib: ['es2023', 'webworker'] })
 })
 
 it('accepts the clients of node-redis, and is accepted by rate-limiter-flexible, with all types checked', () => {
