@@ -177,7 +177,9 @@ describe('in runtimes other than Node.js', () => {
     const config = `using Workerd = import "/workerd/workerd.capnp";
       const config :Workerd.Config = (services = [${workers.join(', ')}]);`
     writeFileSync(join(folder, 'config.capnp'), config)
-    run(WORKERD, ['test', 'config.capnp'], folder)
+    const { status, stdout, stderr } = spawnSync(WORKERD, ['test', 'config.capnp'], { cwd: folder, encoding: 'utf8' })
+    expect(stdout + stderr).toMatch(/^(.*\[SLUICE_UNTRUSTED_PROXY\]){2}/s)
+    expect(status, stderr).toBe(0)
   })
 
   it('Deno without permissions: they work, and likely mistakes are warned of', ({ skip }) => {
@@ -249,8 +251,10 @@ it.for(TYPE_PROGRAMS)('options have the types of $frameworks', ({ programs, type
   compile(folder, { paths })
 })
 
-it('options have types without those of a framework', () => {
+it('without types of a framework or of Node.js, options have types, and every entry for all runtimes compiles', () => {
   const folder = alone()
+  const others = [...FRAMEWORKS, ...Object.keys(NODE_MODULES), 'sluice/node']
+  const loads = entries.filter((entry) => !isServer(entry) && !others.includes(entry)).map((one) => `import '${one}'\n`)
   const calls = ['express', 'koa', 'nest'].map((name) => {
     const request = name === 'koa' ? 'ctx.req' : 'ctx'
     return `
@@ -260,8 +264,9 @@ it('options have types without those of a framework', () => {
       ${name}({ limit: 1, window: '1m', key: (ctx) => ctx.ip })
     `
   })
-  writeFileSync(join(folder, 'calls.ts'), calls.join(''))
-  compile(folder)
+  writeFileSync(join(folder, 'calls.ts'), [...loads, ...calls].join(''))
+  cpSync('packages/sluice/test/types/fetch.ts', join(folder, 'fetch.ts'))
+  compile(folder, { types: [], lib: ['es2023', 'webworker'] })
 })
 
 it('accepts the clients of node-redis, and is accepted by rate-limiter-flexible, with all types checked', () => {
