@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { Redis } from 'ioredis'
 import { REASONS } from 'sluice'
 import { startRedis } from 'sluice/testing'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
@@ -119,7 +120,7 @@ describe('an explanation from a stored hash, with Redis', () => {
         const answer = await explained(hashed('api_key', KEY), node)
         expect(answer.status).toBe(200)
         return answer
-      })
+      }, 20_000)
       expect(body.answer).toMatchObject({ allowed: false, remaining: 0, limit: 2 })
       expect(body.rules).toMatchObject([
         { rule_id: 'by_key', applies: true },
@@ -127,6 +128,14 @@ describe('an explanation from a stored hash, with Redis', () => {
       ])
       expect(JSON.stringify(body)).toContain(hashed('api_key', KEY))
       expect(JSON.stringify(body)).not.toContain('quoted')
+    }
+    const client = new Redis(redis.url)
+    const names = await client.keys('sl:note:client-key:*')
+    const stored = await client.mget(names)
+    client.disconnect()
+    expect(names).toHaveLength(1)
+    for (const text of [...names, ...stored]) {
+      expect(`${text} ${Buffer.from(text ?? '', 'base64')}`, 'encrypted').not.toContain('quoted')
     }
   })
 

@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import {
   admitted,
   bench,
@@ -393,6 +393,17 @@ describe('invalid facts', () => {
 })
 
 describe('a limiter', () => {
+  test('draws random values with its first check, not when it is created: Workers reject them in modules', async () => {
+    const draw = vi.spyOn(crypto, 'getRandomValues')
+    const rule = { rule_id: 'a', limit: 1, window: '1m' }
+    const limiters = [0, 1].map(() => createLimiter({ rules: [rule] }))
+    expect(draw).not.toHaveBeenCalled()
+    const admitted = await Promise.all(limiters.map((limiter) => limiter.check({ ip: '192.0.2.1' })))
+    expect(draw).toHaveBeenCalled()
+    const issuers = limiters.map((limiter, index) => limiter.receipt(admitted[index] as Decision).issuer)
+    expect(new Set(issuers).size).toBe(limiters.length)
+  })
+
   test('checks synchronously in memory, and takes nothing if it needs a round trip', async () => {
     const clock = fakeClock()
     const store = remoteStore(clock)

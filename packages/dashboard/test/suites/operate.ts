@@ -99,7 +99,7 @@ export function operateTests(dashboard: Dashboard): void {
       const body = { key, ban: { status: 403 }, expires_in: '1h', reason }
       const { override_id: id } = (await call(`${API}/overrides`, body)) as { override_id: string }
       onTestFinished(async () => void (await call(`${API}/overrides/${id}`, undefined, 'DELETE')))
-      const request = { client_id: 'banned_user', endpoint: '/api/v1/messages', method: 'POST' }
+      const request = { client_id: 'banned_user', endpoint: '/of/no/rule', method: 'POST' } // so no bucket decides
       expect(await call(`${API}/check`, request)).toMatchObject({ allowed: false, status: 403 })
       const { page } = await open('viewer', '/live?result=refused&client=banned_user')
       await page

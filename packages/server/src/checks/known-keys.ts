@@ -14,8 +14,10 @@ const KEYS_MAX = 20_000
 /** In Redis: a ring in which a newer key overwrites an older one. */
 const POSITIONS = 2 ** 16
 const KEPT_MS = 86_400_000
-/** Writes that wait for Redis: a flood of new keys must not become a flood of writes. */
-const WRITES_MAX = 50
+const FLUSH_MS = 100
+/** Per FLUSH_MS: a flood of new keys must not become a flood of writes. */
+const FLUSHED_MAX = 50
+const WAITING_MAX = 10_000
 const KEY_LENGTH_MAX = 4096
 /** Facts that events store as a hash of the whole value. */
 const FACTS: readonly string[] = ['user', 'api_key', 'ip', 'tenant']
@@ -26,15 +28,19 @@ const CIPHER = 'aes-256-gcm'
 const NONCE_BYTES = 12
 const TAG_BYTES = 16
 
+type SharedKeys = Pick<SharedValues, 'put' | 'get'> | undefined
+
 export class KnownKeys {
   readonly #hash: KeyHash
   readonly #sealKey: Buffer
-  readonly #shared: Pick<SharedValues, 'put' | 'get'> | undefined
+  readonly #shared: SharedKeys
   readonly #recent = new RecentMap<string>(KEYS_MAX)
-  #writes = 0
+  /** Keys that are not in Redis yet. */
+  readonly #waiting: { readonly hashed: string; readonly value: string }[] = []
+  #timer: NodeJS.Timeout | undefined
 
   /** `shared` undefined: buckets are in this process, and so is all that is known of them. */
-  constructor(hash: KeyHash, secret: string, shared: Pick<SharedValues, 'put' | 'get'> | undefined) {
+  constructor(hash: KeyHash, secret: string, shared: SharedKeys) {
     this.#hash = hash
     this.#sealKey = Buffer.from(hkdfSync('sha256', secret, '', 'keys of stored hashes', 32))
     this.#shared = shared
@@ -45,18 +51,24 @@ export class KnownKeys {
     if (storable(value, KEY_LENGTH_MAX) !== value || value.includes('\ufffd')) return
     const hashed = hashedName(this.#hash, fact, value)
     this.#recent.remember(hashed, value)
-    if (this.#shared === undefined || this.#writes >= WRITES_MAX) return
-    this.#writes += 1
-    const written = this.#shared.put(nameOf(hashed), this.#seal(value), KEPT_MS)
-    written.catch(() => {}).finally(() => (this.#writes -= 1)) // the store reports its outage
+    if (this.#shared === undefined || this.#waiting.length >= WAITING_MAX) return
+    this.#waiting.push({ hashed, value })
+    this.#timer ??= setTimeout(() => void this.#flush(this.#shared), FLUSH_MS).unref()
   }
 
-  /** The value of a fact whose hash this is; undefined if it is not known. */
+  async #flush(shared: SharedKeys): Promise<void> {
+    const batch = this.#waiting.splice(0, FLUSHED_MAX)
+    const written = batch.map(({ hashed, value }) => shared?.put(nameOf(hashed), this.#seal(value), KEPT_MS))
+    await Promise.allSettled(written) // the store reports its outage
+    this.#timer = this.#waiting.length === 0 ? undefined : setTimeout(() => void this.#flush(shared), FLUSH_MS).unref()
+  }
+
+  /** The value of a fact whose hash this is; undefined if it is not known. Rejects while Redis does not answer. */
   async find(fact: string, hashed: string): Promise<string | undefined> {
     const isKeyOf = (value: string | undefined) => value !== undefined && hashedName(this.#hash, fact, value) === hashed
     const own = this.#recent.find(hashed)
     if (isKeyOf(own)) return own
-    const [sealed] = (await this.#shared?.get(nameOf(hashed)).catch(() => [])) ?? []
+    const [sealed] = (await this.#shared?.get(nameOf(hashed))) ?? []
     const value = sealed === undefined ? undefined : this.#open(sealed)
     return isKeyOf(value) ? value : undefined // the position may hold another key by now
   }
