@@ -124,6 +124,13 @@ describe('quotas', () => {
     }
   })
 
+  test.each(ENVOYS)('%i Envoys of two nodes: demand below the limit is not refused', async (count) => {
+    const served = serve(PER_TENANT(1200, '1m'), 2)
+    const spans = await served.run(served.connect(count), 90, () => (20 * 0.8) / count)
+    expect(sum(spans.slice(0, 2), 'denied'), 'during start-up').toBe(0)
+    expect(refusedShare(spans.slice(2)), 'later').toBeLessThanOrEqual(0.01)
+  })
+
   test('a new tenant far below the limit is never refused, and pays only for what it uses', async () => {
     const served = serve(PER_TENANT(6000, '1m', 'fixed_window'))
     const [envoy] = served.connect() as [Envoy]

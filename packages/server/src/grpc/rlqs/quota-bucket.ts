@@ -140,8 +140,8 @@ export class QuotaBucket {
   }
 
   /**
-   * Part of the available units for these shares. Half goes to all shares of this node, by their demand: the rest is for
-   * other nodes and later reports. A new share has no demand yet, and leaves units for others that may be about to start.
+   * Part of the available units for these shares. Half goes to all shares of this node, by their demand: the rest is
+   * for other nodes and later reports. A new share leaves units for others that may be about to start.
    */
   #portion(shares: readonly Share[], available: number): number {
     const others = this.#shares.size - shares.length
@@ -200,8 +200,9 @@ export class QuotaBucket {
         if (window !== undefined) this.#windows.set(id, window)
         // Units taken in the window before, and used only now, do not count in this one, or ever less.
         if (window !== before && before !== undefined) return exposed
-        // The other nodes hold as many: the node that holds most takes enough for all.
-        return exposed * (isWindowed(outcome) ? 1 : this.#nodes) - (burst - remaining - paid)
+        // The other nodes hold as many: the node that holds most takes enough for all, but leaves half of the bucket.
+        const others = isWindowed(outcome) ? 0 : Math.min(exposed * (this.#nodes - 1), Math.max(0, burst / 2 - exposed))
+        return exposed + Math.floor(others) - (burst - remaining - paid)
       }),
     )
     if (missing <= 0) return
