@@ -1,6 +1,6 @@
 // Runs pending migrations at every start, in the order of their names and in one transaction. An advisory lock
-// serializes nodes that start together. An applied migration must never be edited, not even its comments. A version that
-// does not know an applied migration starts only if the line `-- Compatible: <why>` of the migration says that it may.
+// serializes nodes that start together. An applied migration must never be edited, not even its comments. A version
+// that does not know an applied migration starts only if the migration has a line `-- Compatible: <why>`.
 
 import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync } from 'node:fs'
