@@ -5,6 +5,9 @@
 //   go build -o /tmp/ratelimit ./src/service_cmd && go build -o /tmp/ratelimit-check ./src/config_check_cmd
 //   npm run record-ratelimit -- /tmp/ratelimit /tmp/ratelimit-check
 //
+// The recording was made with go-control-plane/ratelimit v0.1.1-0.20260729145720-a2d8c7492908 (`go mod edit -replace`)
+// in place of the version in go.mod, which was not to be had. That module is for xDS only.
+//
 // A case runs within one second of the clock, so that a replay knows the time of each request: its `at` plus the
 // seconds of its waits.
 
@@ -73,11 +76,11 @@ descriptors:
   `
 domain: modes
 descriptors:
-  - { key: free, rate_limit: { unlimited: true } }
+  - { key: free, rate_limit: { unlimited: true, name: free } }
   - { key: shadow, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
   - { key: ip, rate_limit: { name: per_ip, unit: hour, requests_per_unit: 2 } }
   - { key: user, value: bob, rate_limit: { name: bob, unit: hour, requests_per_unit: 3, replaces: [{ name: per_ip }] } }
-  - { key: user, value: eve, rate_limit: { unlimited: true, replaces: [{ name: per_ip }, { name: gone }] } }
+  - { key: user, value: eve, rate_limit: { unlimited: true, replaces: [{ name: per_ip }, { name: free }] } }
   - { key: quota, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
   - { key: extra, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 2 } }
   - { key: ghost, quota_mode: true, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
@@ -383,7 +386,7 @@ const BASE = [
     name: 'unlimited, and what it replaces',
     steps: [
       ...times(2, 'modes', [['free=a']]),
-      ...times(3, 'modes', [['ip=1'], ['user=eve']]),
+      ...times(3, 'modes', [['ip=1'], ['user=eve'], ['free=a']]),
       ...times(3, 'modes', [['ip=1'], ['user=bob'], ['free=a']]),
       ...times(3, 'modes', [['ip=1'], ['user=alice']]),
       request('modes', [['user=bob']]),

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { clientFrom } from './clients.ts'
+import { clientFrom, eventsQuery } from './clients.ts'
+import { urlOf } from './location.ts'
 
 describe('a client that the user typed', () => {
   it.each([
@@ -16,4 +17,12 @@ describe('a client that the user typed', () => {
   ] as const)('%s as %s is %s %s', (text, kind, expectedKind, id) => {
     expect(clientFrom(text, kind)).toEqual({ kind: expectedKind, id })
   })
+})
+
+it.each([
+  ['user', '/live?client=a'],
+  ['api_key', '/live?client=a&kind=api_key'],
+  ['ip', '/live?client=a&kind=ip'],
+] as const)('the live tail of a client of kind %s is %s', (kind, url) => {
+  expect(urlOf('/live', eventsQuery({ kind, id: 'a' }))).toBe(url)
 })

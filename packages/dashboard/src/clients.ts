@@ -41,6 +41,11 @@ export function clientQuery({ kind, id }: Client): QueryPatch {
   return { kind: kind === 'user' ? undefined : kind, id: /^\.{0,2}$/.test(id) ? id : undefined }
 }
 
+/** Filter of the live tail for a client: users need no kind. */
+export function eventsQuery({ kind, id }: Client): QueryPatch {
+  return { client: id, kind: kind === 'user' ? undefined : kind }
+}
+
 export function clientUrl(client: Client): string {
   return urlOf(clientPath(client), clientQuery(client))
 }

@@ -1,6 +1,7 @@
 // State of the fleet, live: nodes, alerts and figures of the last minutes. Types are those of GET /api/v1/fleet.
 
-import { useState } from 'preact/hooks'
+import { useEffect, useState } from 'preact/hooks'
+import { nowMs } from './clock.ts'
 import { type StreamState, useStream } from './stream.ts'
 
 export type NodeStatus = 'ready' | 'degraded' | 'draining' | 'silent'
@@ -57,11 +58,36 @@ export type Fleet = {
   readonly incomplete: string | null
 }
 
-/** The newest state, and whether the stream is open. */
-export function useFleet(): readonly [Fleet | undefined, StreamState] {
-  const [fleet, setFleet] = useState<Fleet>()
-  const state = useStream('/fleet/stream', {}, { fleet: (data) => setFleet(data as Fleet) })
-  return [fleet, state]
+/** The service sends its state every two seconds. */
+const STALE_MS = 5000
+const TICK_MS = 1000
+
+/** Milliseconds without news if they are so many that the last state may no longer be true; else undefined. */
+export function staleMs(receivedMs: number | undefined, now: number): number | undefined {
+  return receivedMs !== undefined && now - receivedMs > STALE_MS ? now - receivedMs : undefined
+}
+
+export type KnownFleet = {
+  /** The newest state. */
+  readonly fleet: Fleet | undefined
+  readonly stream: StreamState
+  /** Time without news, if it is long: what `fleet` says may no longer be true. */
+  readonly silentMs: number | undefined
+}
+
+export function useFleet(): KnownFleet {
+  const [known, setKnown] = useState<{ readonly fleet: Fleet; readonly receivedMs: number }>()
+  const [now, setNow] = useState(nowMs())
+  const onFleet = (data: unknown) => {
+    setKnown({ fleet: data as Fleet, receivedMs: nowMs() })
+    setNow(nowMs())
+  }
+  const stream = useStream('/fleet/stream', {}, { fleet: onFleet })
+  useEffect(() => {
+    const timer = setTimeout(() => setNow(nowMs()), TICK_MS)
+    return () => clearTimeout(timer)
+  }, [now])
+  return { fleet: known?.fleet, stream, silentMs: staleMs(known?.receivedMs, now) }
 }
 
 /** Name of a node; with its port, if several nodes have the name, as on one machine. */

@@ -44,6 +44,7 @@ export const ATTACKS: readonly string[] = [
   ['`$', '{window.attacked=1}`'].join(''),
 ]
 
+export const KEY_SECRET = 'key-secret-of-the-dashboard-tests'
 const WEBHOOK = 'hook-of-the-dashboard-tests'
 
 const RULES = [
@@ -65,7 +66,7 @@ export async function startFixture(): Promise<Fixture> {
     storeDeadlineMs: 10_000, // a busy machine must not let on_fail decide
     webhooks: [`http://127.0.0.1:9/${WEBHOOK}?name=${encodeURIComponent(String(ATTACKS[1]))}`], // the discard port
     webhookSecret: 'secret-of-the-dashboard-tests',
-    keySecret: 'key-secret-of-the-dashboard-tests', // shared by both nodes
+    keySecret: KEY_SECRET, // shared by both nodes
   }
   const node = await startServer(settings, createLog('silent'))
   const other = await startServer({ ...settings, dataDir: join(dataDir, 'other') }, createLog('silent'))

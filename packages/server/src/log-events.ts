@@ -14,7 +14,7 @@ export const LOG_EVENTS = {
   stopping: { level: 'info', message: 'stopping; /readyz returns 503', fields: ['signal', 'drain_ms'] },
   stopped: { level: 'info', message: 'stopped', fields: [] },
   stop_forced: { level: 'error', message: 'stopping took too long; exiting with work left', fields: ['left'] },
-  setting_unknown: { level: 'warn', message: 'unknown SLUICE_ variable ignored', fields: ['reason'] },
+  setting_unknown: { level: 'warn', message: 'variable ignored', fields: ['reason'] },
   check_token_missing: {
     level: 'warn',
     message: 'no token allows checks; every check gets 401',
@@ -50,7 +50,12 @@ export const LOG_EVENTS = {
   envoy_config_applied: {
     level: 'info',
     message: 'envoy configuration applied',
-    fields: ['path', 'domains', 'warnings'],
+    fields: ['path', 'domains'],
+  },
+  envoy_config_warnings: {
+    level: 'warn',
+    message: 'envoy configuration has parts without effect',
+    fields: ['path', 'warnings'],
   },
   envoy_config_rejected: {
     level: 'error',

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { sluice } from './cli/terminal.ts'
 import { emptyDataDir, sharedDataDir, usePostgres } from './databases.ts'
-import { ADMIN_TOKEN, BATCH, CHECK, type Client, RULE_SET, serveFile, serveSettings } from './service.ts'
+import { ADMIN_TOKEN, BATCH, CHECK, type Client, REFUND, RULE_SET, serveFile, serveSettings } from './service.ts'
 
 const PATIENTLY = { timeout: 20_000, interval: 100 }
 const ANALYTICS = '/api/v1/analytics'
@@ -268,6 +268,12 @@ describe('sluice events', () => {
       code: 2,
       told: expect.stringContaining('step'),
     })
+    await node.check({ client_id: 'zoe', endpoint: '/other', request_id: 'given back' })
+    await node.post(REFUND, { request_id: 'given back' })
+    await vi.waitFor(async () => {
+      const newest = await run('events', 'tail', '--last', '1', '--count', '1')
+      expect(newest.out).toMatch(/^\S+Z {2}refund {3}request given back$/m)
+    }, 20_000)
     const denied = await sluice(['events', 'tail'], { env: { SLUICE_URL: node.address } })
     expect(denied).toMatchObject({ code: 4, told: expect.stringContaining('--token') })
   })

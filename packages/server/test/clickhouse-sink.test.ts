@@ -26,7 +26,7 @@ import { createLog, type Log } from '../src/log.ts'
 import { Metrics } from '../src/metrics/metrics.ts'
 import { openEvents } from '../src/service/open-events.ts'
 import { readClickHouseUrl } from '../src/settings/clickhouse-url.ts'
-import { batchOf, eventRow } from './event-rows.ts'
+import { batchOf, eventRow, expectDocumentView } from './event-rows.ts'
 import { randomBatches } from './random-batches.ts'
 
 const NOW_MS = Math.floor(wallClock.nowUs() / 1000)
@@ -71,6 +71,11 @@ describe.skipIf(clickHouseMissing() !== undefined)('the ClickHouse sink', () => 
     )
     const rows = await client.query<{ ip: string; users: number }>(sql.replace('sluice.', `${client.database}.`))
     expect(rows.map(({ ip, users }) => [ip, Number(users)])).toEqual([['192.0.2.9', 51]])
+  })
+
+  it('has the events as rate_limit_events of the design document', async () => {
+    const { client, sink } = sinkOf(emptyDatabase())
+    await expectDocumentView(client, sink)
   })
 
   it('stores a batch once if the answer to any insert of it is lost', async () => {
@@ -185,7 +190,7 @@ describe.skipIf(clickHouseMissing() !== undefined)('the ClickHouse sink', () => 
       sinks.map(({ sink }, index) => sink.write({ producer: `p${index}`, seq: 0 }, batches[index] ?? EMPTY, false)),
     )
     await expectStored(first, batches)
-    expect(await first.query(`SELECT DISTINCT version FROM ${first.database}.sluice_schema`)).toEqual([{ version: 3 }])
+    expect(await first.query(`SELECT DISTINCT version FROM ${first.database}.sluice_schema`)).toEqual([{ version: 4 }])
   })
 
   it('adds the columns that tables of an earlier version lack', async () => {

@@ -41,8 +41,14 @@ function startTail() {
   const fail = () => next((query) => query.fail())
   const subscribe = (last = 0, filter: TailFilter = {}) => {
     const sent: (DecisionEvent | undefined)[] = []
-    const end = tail.subscribe(filter, last, (event) => sent.push(event))
-    return { sent, end }
+    const stored: number[] = []
+    const end = tail.subscribe(
+      filter,
+      last,
+      (event) => sent.push(event),
+      (count) => stored.push(count),
+    )
+    return { sent, stored, end }
   }
   const isAsked = () => vi.waitFor(() => expect(asked).toHaveLength(1), 5000)
   return { tail, clock, subscribe, answer, fail, isAsked, asked }
@@ -75,6 +81,17 @@ describe('a live tail', () => {
     await answer(event)
     expect(late.sent).toEqual([event])
     tail.stop()
+  })
+
+  test('says when the stored events are complete, and nothing of them while the sink does not answer', async () => {
+    const { subscribe, answer, fail } = startTail()
+    const one = subscribe(5)
+    await answer()
+    await answer(eventRow())
+    expect([one.sent.length, one.stored]).toEqual([1, [1]])
+    const other = subscribe(5, { rule: 'none such' })
+    await fail()
+    expect([other.sent, other.stored]).toEqual([[], []])
   })
 
   test.each([0, 5])('sends nothing after it was stopped: the responses have ended (last %i)', async (last) => {

@@ -2,7 +2,15 @@ import { type RedisProcess, startRedis } from 'sluice/testing'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { newSecret, tokenHash } from '../src/access/token.ts'
 import { type ApiHotKey, mergeHotKeys } from '../src/fleet/api-hot-key.ts'
-import { type Counts, FigureRings, mergeSteps, minus, type Step } from '../src/fleet/figures.ts'
+import {
+  type Counts,
+  FigureRings,
+  mergeSteps,
+  minus,
+  RESOLUTIONS,
+  type Step,
+  shownPeriod,
+} from '../src/fleet/figures.ts'
 import { Fleet, nodeOf } from '../src/fleet/fleet.ts'
 import { HOT_KEYS_PATH } from '../src/http/routes/hot-keys.ts'
 import { temporaryFolder, usePostgres } from './databases.ts'
@@ -32,18 +40,37 @@ describe('figures', () => {
     expect(mergeSteps([[step(1, 1), step(3, 4)], [step(1, 2)]])).toEqual([step(1, 3), step(3, 4)])
   })
 
-  test('a ring keeps a minute in seconds and five minutes in steps of five seconds', () => {
+  test('a ring keeps a little more than a minute in seconds and five minutes in steps of five seconds', () => {
     const rings = new FigureRings()
     for (let second = 1000; second < 2000; second++) rings.add(counts(1), second)
     const [minute, five] = rings.figures()
-    expect([minute?.steps.length, minute?.steps[0]?.at, minute?.steps[0]?.allowed]).toEqual([60, 1940, 1])
-    expect([five?.steps.length, five?.steps[0]?.at, five?.steps[0]?.allowed]).toEqual([60, 1700, 5])
+    expect([minute?.steps.length, minute?.steps[0]?.at, minute?.steps[0]?.allowed]).toEqual([70, 1930, 1])
+    expect([five?.steps.length, five?.steps[0]?.at, five?.steps[0]?.allowed]).toEqual([62, 1690, 5])
   })
+
+  // Reports are up to two seconds old when they are read, and are read up to a second before they are shown.
+  test.each([0, 1, 2, 3])(
+    'every step is shown with all of its decisions, from a report that is %i s old',
+    (ageSeconds) => {
+      const rings = new FigureRings()
+      for (let now = 1000; now < 2000; now++) {
+        rings.add(counts(1), now - 1 - ageSeconds)
+        if (now < 1400) continue
+        for (const [index, resolution] of RESOLUTIONS.entries()) {
+          const { from, to } = shownPeriod(resolution, now * 1000)
+          const shown = rings.figures()[index]?.steps.filter(({ at }) => at >= from && at < to) ?? []
+          const means = shown.map(({ allowed }) => allowed / resolution.stepSeconds)
+          expect(means).toEqual(Array(resolution.shown).fill(1))
+        }
+      }
+    },
+  )
 })
 
 test.each([
-  { secondsLater: 3, rates: [2, 0.5] },
-  { secondsLater: 20, rates: [0, 0] },
+  { secondsLater: 5, rates: [0.3333, 0.0833] },
+  { secondsLater: 60, rates: [0.3333, 0.0833] },
+  { secondsLater: 70, rates: [0, 0] },
 ])('the rate of a node $secondsLater s after its last decisions is $rates', ({ secondsLater, rates }) => {
   const rings = new FigureRings()
   rings.add(counts(15, 5), 1000)

@@ -1,11 +1,16 @@
 import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { Redis } from 'ioredis'
 import { REASONS } from 'sluice'
-import { describe, expect, test } from 'vitest'
+import { startRedis } from 'sluice/testing'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { DECISIONS_PATH } from '../src/http/routes/decisions.ts'
 import { EXPLAIN_PATH } from '../src/http/routes/explain.ts'
 import { RESET_PATH } from '../src/http/routes/reset.ts'
 import { keyHash } from '../src/log.ts'
-import { ADMIN_TOKEN, type App, CHECK, serveApp } from './service.ts'
+import type { Settings } from '../src/settings/settings.ts'
+import { temporaryFolder } from './databases.ts'
+import { ADMIN_TOKEN, type App, CHECK, serveApp, serveFile } from './service.ts'
 
 const hash = keyHash('a secret of tests')
 const TWO = { rule_id: 'two', name: 'Two', scope: 'per_user', limit: 2, window_seconds: 60 }
@@ -81,6 +86,83 @@ describe(`POST ${EXPLAIN_PATH}`, () => {
     )
     expect((await explain(app, { dry_run: true })).body).toMatchObject({ status: 400, code: 'REQUEST_INVALID' })
     expect((await explain(app, { ip_address: 'x' })).body).toMatchObject({ errors: [{ field: 'ip_address' }] })
+  })
+})
+
+describe('an explanation from a stored hash, with Redis', () => {
+  const KEY = 'k_live_"quoted" 42'
+  const BY_KEY = { rule_id: 'by_key', scope: 'per_api_key', limit: 2, window_seconds: 3600, consistency: 'strict' }
+  const OTHERS = { ...BY_KEY, rule_id: 'others', when: { api_key: ['somebody'] } }
+  const secret = 'a key secret of tests'
+  const hashed = (fact: string, value: string) => `hmac:${keyHash(secret)(fact, value)}`
+  let redis: Awaited<ReturnType<typeof startRedis>>
+  let settings: Partial<Settings>
+
+  beforeAll(async () => {
+    redis = await startRedis()
+    settings = { redis: redis.url, keySecret: secret, storeDeadlineMs: 10_000 }
+  })
+  afterAll(() => redis.stop())
+
+  const serve = (more: Partial<Settings> = {}) => {
+    const dataDir = temporaryFolder()
+    const eventsSinks = [{ kind: 'jsonl', target: join(dataDir, 'events.jsonl') }] as const
+    return serveFile(JSON.stringify([BY_KEY, OTHERS]), { ...settings, dataDir, eventsSinks, ...more })
+  }
+  const explained = async (api_key: string, node: Pick<App, 'post'>) =>
+    (await node.post(EXPLAIN_PATH, { api_key }, ADMIN_TOKEN)) as Awaited<ReturnType<App['post']>>
+
+  test('describes the bucket of the key on every node, and never contains the key', async () => {
+    const [one, other] = [await serve(), await serve()]
+    for (let asked = 0; asked < 3; asked += 1) await one.check({ api_key: KEY })
+    for (const node of [one, other]) {
+      const { body } = await vi.waitFor(async () => {
+        const answer = await explained(hashed('api_key', KEY), node)
+        expect(answer.status).toBe(200)
+        return answer
+      }, 20_000)
+      expect(body.answer).toMatchObject({ allowed: false, remaining: 0, limit: 2 })
+      expect(body.rules).toMatchObject([
+        { rule_id: 'by_key', applies: true },
+        { rule_id: 'others', reason: 'when' },
+      ])
+      expect(JSON.stringify(body)).toContain(hashed('api_key', KEY))
+      expect(JSON.stringify(body)).not.toContain('quoted')
+    }
+    const client = new Redis(redis.url)
+    const names = await client.keys('sl:note:client-key:*')
+    const stored = await client.mget(names)
+    client.disconnect()
+    expect(names).toHaveLength(1)
+    for (const text of [...names, ...stored]) {
+      expect(`${text} ${Buffer.from(text ?? '', 'base64')}`, 'encrypted').not.toContain('quoted')
+    }
+  })
+
+  test('is KEY_UNKNOWN, not the full bucket of the text, for any other hash', async () => {
+    const node = await serve()
+    const { status, body } = await explained(hashed('api_key', 'never sent'), node)
+    expect([status, body.code]).toEqual([404, 'KEY_UNKNOWN'])
+    expect(body.errors).toMatchObject([{ field: 'api_key', fix: expect.stringContaining('give the key itself') }])
+    const plain = await explained('hmac of nothing', node)
+    expect(plain.body.answer, 'a plain key is explained as ever').toMatchObject({ allowed: true, remaining: 2 })
+  })
+
+  test('needs the role that reads events: a caller of checks learns nothing', async () => {
+    const node = await serve()
+    expect(await node.post(EXPLAIN_PATH, { api_key: hashed('api_key', KEY) })).toMatchObject({ status: 401 })
+  })
+
+  test('says that on_fail answers while Redis is frozen', async () => {
+    const node = await serve({ storeDeadlineMs: 50 })
+    process.kill(redis.pid, 'SIGSTOP')
+    try {
+      const { body } = await explained('frozen', node)
+      expect(body).toMatchObject({ policy_reason: expect.any(String) })
+    } finally {
+      process.kill(redis.pid, 'SIGCONT')
+    }
+    await vi.waitFor(async () => expect((await explained('frozen', node)).body.policy_reason).toBeUndefined(), 20_000)
   })
 })
 

@@ -158,6 +158,14 @@ describe('a file that is not a rule file', () => {
     ],
   ])('%s', (_name, content, name, expected) => expect(mistakesOf(content, name)[0]).toMatch(expected))
 
+  test('an alias without an anchor has its line, and a trailing --- is no second document', () => {
+    const rule = (id: string, window: string) => `- { rule_id: ${id}, limit: 1, window: ${window} }\n`
+    expect(mistakesOf(`${rule('a', '1m')}${rule('b', '*nope')}`)).toEqual([
+      expect.stringMatching(/^file:2: fix the YAML syntax: \*nope: no value before it has the anchor &nope/),
+    ])
+    expect(readRuleFile(ruleFile(`${rule('a', '1m')}---\n# end\n`))).toHaveLength(1)
+  })
+
   test('nested aliases are rejected before they expand', () => {
     const levels = Array.from({ length: 20 }, (_, level) => {
       return `a${level}: &a${level} [${Array(9)

@@ -6,6 +6,7 @@ import { programHelp, usageText } from '../src/cli/help.ts'
 import { GATEWAY_SETTINGS } from '../src/gateway/settings.ts'
 import { CLICKHOUSE_URL_FIX } from '../src/settings/clickhouse-url.ts'
 import { type CommandLine, readCommand, readSettings } from '../src/settings/command-line.ts'
+import { OTHER_VARIABLES } from '../src/settings/envoy-settings.ts'
 import type { Setting } from '../src/settings/setting.ts'
 import { SETTINGS, type Settings } from '../src/settings/settings.ts'
 
@@ -97,6 +98,13 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   envoyConfig: ['package.json', 'package.json'],
   envoyDomains: ['edge api', ['edge', 'api']],
   envoyHeaders: ['draft-03', 'draft-03'],
+  envoyLimitHeader: ['X-Limit', 'X-Limit', ['--envoy-headers', 'plain']],
+  envoyRemainingHeader: ['X-Left', 'X-Left', ['--envoy-headers', 'plain']],
+  envoyResetHeader: ['X-Reset', 'X-Reset', ['--envoy-headers', 'plain']],
+  envoyShadowMode: ['on', 'on', ['--envoy-config', 'package.json']],
+  envoyQuotaMode: ['on', 'on', ['--envoy-config', 'package.json']],
+  envoyStopAtLimit: ['on', 'on', ['--envoy-config', 'package.json']],
+  envoyKeyPrefix: ['blue:', 'blue:', ['--envoy-config', 'package.json']],
   envoyOverrides: ['on', 'on'],
   envoyMetadata: ['on', 'on'],
   grpcPort: ['8081', 8081],
@@ -106,6 +114,8 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   grpcMaxCalls: ['10', 10, ['--grpc-port', '0']],
   grpcMaxMessageBytes: ['4096', 4096, ['--grpc-port', '0']],
   grpcMaxConnections: ['10', 10, ['--grpc-port', '0']],
+  grpcMaxConnectionAgeMs: ['30m', 1_800_000, ['--grpc-port', '0']],
+  grpcMaxConnectionAgeGraceMs: ['90s', 90_000, ['--grpc-port', '0', '--grpc-max-connection-age', '1h']],
   trustedProxies: ['10.1.2.3/8, ::1', [parseCidr('10.0.0.0/8'), parseCidr('::1')] as Cidr[]],
   proxyHeader: ['forwarded', 'forwarded', ['--trusted-proxies', '::1']],
   bypassHeader: ['X-My-Pass', 'x-my-pass'],
@@ -350,3 +360,71 @@ function tableOf(settings: readonly Setting<unknown, string>[]): string {
   })
   return ['| flag | environment | meaning |', '|---|---|---|', ...rows].join('\n')
 }
+
+describe('variables of envoyproxy/ratelimit', () => {
+  const CONFIG = ['--envoy-config', 'package.json']
+  const COPIED = {
+    SHADOW_MODE: 'true',
+    QUOTA_MODE: '1',
+    STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT: 'T',
+    CACHE_KEY_PREFIX: 'blue:',
+    LIMIT_RESPONSE_HEADERS_ENABLED: 'True',
+    LIMIT_LIMIT_HEADER: 'X-Limit',
+    LIMIT_REMAINING_HEADER: 'X-Left',
+    LIMIT_RESET_HEADER: 'X-Reset',
+    RESPONSE_DYNAMIC_METADATA: 'true',
+  }
+  const MEANING: Partial<Settings> = {
+    ...{ envoyShadowMode: 'on', envoyQuotaMode: 'on', envoyStopAtLimit: 'on', envoyKeyPrefix: 'blue:' },
+    ...{ envoyHeaders: 'plain', envoyLimitHeader: 'X-Limit', envoyRemainingHeader: 'X-Left' },
+    ...{ envoyResetHeader: 'X-Reset', envoyMetadata: 'on' },
+  }
+
+  test('have their meaning beside its configuration only, and settings of Sluice win', () => {
+    expect(settingsOf(CONFIG, COPIED)).toMatchObject(MEANING)
+    expect(settingsOf([], { ...COPIED, SLUICE_ENVOY_CONFIG: 'package.json' })).toMatchObject(MEANING)
+    expect(settingsOf([], COPIED)).toEqual(settingsOf([]))
+    const own = ['--envoy-shadow-mode', 'off', '--envoy-headers', 'draft-03']
+    expect(settingsOf([...CONFIG, ...own], { ...COPIED, SLUICE_ENVOY_KEY_PREFIX: 'green:' })).toMatchObject({
+      ...MEANING,
+      ...{ envoyShadowMode: 'off', envoyHeaders: 'draft-03', envoyKeyPrefix: 'green:' },
+    })
+    const off = { SHADOW_MODE: 'false', LIMIT_RESPONSE_HEADERS_ENABLED: '0', LIMIT_LIMIT_HEADER: 'X' }
+    expect(settingsOf(CONFIG, off)).toMatchObject({ envoyShadowMode: 'off', envoyHeaders: 'off' })
+  })
+
+  test('an invalid value is an error that names the variable', () => {
+    expect(faultsOf(CONFIG, { SHADOW_MODE: 'on', LIMIT_LIMIT_HEADER: 'a b' })).toEqual([
+      'SHADOW_MODE: use true or false (got "on")',
+      'LIMIT_LIMIT_HEADER: give the name of a header, such as RateLimit-Limit (got "a b")',
+    ])
+  })
+
+  test('all others are named at the start, without their values', () => {
+    const others = { LOCAL_CACHE_SIZE_IN_BYTES: '1', RUNTIME_ROOT: '', SHADOW_MODE: 'true', TRACING_ENABLED: 'true' }
+    const env = { REDIS_AUTH: 'secret', PORT: '1', ...others }
+    const warnings = (args: string[]) => {
+      const command = readCommand(args, env)
+      return command.kind === 'serve' && command.warnings
+    }
+    expect(warnings(CONFIG)).toEqual([
+      'PORT of envoyproxy/ratelimit is not read; use --port',
+      'TRACING_ENABLED of envoyproxy/ratelimit is not read; use --otlp-endpoint and --trace-sample',
+      'LOCAL_CACHE_SIZE_IN_BYTES of envoyproxy/ratelimit is not read; ' +
+        'not supported: refused requests reach Redis too',
+      'REDIS_AUTH of envoyproxy/ratelimit is not read; use --redis',
+    ])
+    expect(warnings([])).toEqual([])
+  })
+
+  test('each has a row in migrating.md', () => {
+    const page = readFileSync(new URL('../../../docs/guides/migrating.md', import.meta.url), 'utf8')
+    const code = (text: string) => text.replace(/(--[a-z-]+|\/[a-z]+\b|[A-Z]+_[A-Z_…]+)/g, '`$1`')
+    const row = ([names, instead]: readonly [string, string]) => {
+      return `| ${names.replace(/\S+/g, '`$&`').replaceAll(' ', ', ')} | ${code(instead)} |`
+    }
+    for (const one of OTHER_VARIABLES) expect(page).toContain(row(one))
+    for (const { flag, original } of TABLE)
+      if (original !== undefined) expect(page).toMatch(`\`${original.env}\` | \`--${flag}`)
+  })
+})

@@ -175,7 +175,7 @@ describe('bad input names field, value and fix, and changes nothing', () => {
     const setSignal = (change: object) => () => limiter.setSignals([{ ...signal, ...change }])
     expect(setSignal({ kind: 'No!' })).toThrow('signals[0].kind: give 1 to 64 characters')
     expect(setSignal({ severity: 3 })).toThrow('signals[0].severity: use one of low, medium, high, critical (got 3)')
-    expect(setSignal({ expiresAtMs: null })).toThrow('signals[0].expiresAtMs: give a time')
+    expect(setSignal({ expiresAtMs: undefined })).toThrow('signals[0].expiresAtMs: give a time')
     expect(() => limiter.setSignals({} as never)).toThrow('signals: give a list')
     expect(() => limiter.setGlobalFactor({ factor: -1, expiresAtMs: 1 })).toThrow('factor: give a number above 0')
     expect(() => limiter.setGlobalFactor({ factor: 1 } as never)).toThrow('expiresAtMs: give a time')

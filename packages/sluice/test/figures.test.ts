@@ -5,7 +5,9 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { type AlgorithmName, compileLimit, createLimiter, type Limit, memoryStore } from 'sluice'
 import { fakeClock, type Random, seededRandom } from 'sluice/testing'
 import { expect, test } from 'vitest'
+import type { Algorithm } from '../src/algorithms/algorithm.ts'
 import { CONCURRENCY_UNITS_MAX, LOG_UNITS_MAX } from '../src/algorithms/limit.ts'
+import { slidingWindow } from '../src/algorithms/sliding-window.ts'
 import { slidingWindowLog } from '../src/algorithms/sliding-window-log.ts'
 import { MAX_KEYS_DEFAULT } from '../src/store/memory.ts'
 
@@ -24,7 +26,7 @@ const LIMIT = 100
 test('the figures of the algorithms guide match the code', () => {
   const page = readFileSync(GUIDE, 'utf8')
   const [before, found, after] = partsOf(page)
-  const figures = [boundaryFigure(), errorFigure(), bytesFigure(), delayFigure()].join('\n\n')
+  const figures = [boundaryFigure(), errorFigure(), populationFigure(), bytesFigure(), delayFigure()].join('\n\n')
   if (process.env.UPDATE_FIGURES === '1') writeFileSync(GUIDE, `${before}${START}\n${figures}\n${END}${after}`)
   else if (found.trim() !== figures) expect.fail(`${ADVICE}\n\n${figures}\n\ninstead of:\n\n${found.trim()}`)
 })
@@ -116,6 +118,71 @@ function compared(gapUs: () => number): string[] {
   }
   const shares = [counts.stricter + counts.looser, counts.stricter, counts.looser].map((count) => count / REQUESTS)
   return [...shares, times.length / counts.log].map(percent).concat(String(mostWithinAMinute(times)))
+}
+
+// ---- The sliding window against the log, for many clients
+
+const DECISIONS = 500_000
+const POPULATION = `**Over many clients.** The error is usually given as a share of all decisions:
+[0.003 % of 400 million requests](https://blog.cloudflare.com/counting-things-a-lot-of-different-things/), most of them
+from clients far below the limit. Here, ${thousands(DECISIONS)} decisions for clients with a limit of 100 a minute, for
+ten minutes each. Arrivals are random, or in the bursts of the table above.`
+/** Load of a client: relative to the limit, at most `most`, or with the chance `rare` as high as `heavy`. */
+type Population = {
+  readonly name: string
+  readonly most: number
+  readonly rare?: number
+  readonly heavy?: number
+  readonly traffic?: string
+}
+const POPULATIONS: readonly Population[] = [
+  { name: 'every client below 50 %', most: 0.5 },
+  { name: 'every client below 70 %', most: 0.7 },
+  { name: 'every client below 80 %', most: 0.8 },
+  { name: 'every client below 100 %', most: 1 },
+  { name: 'every client below 10 %, in bursts', most: 0.1, traffic: 'in bursts' },
+  { name: 'every client below 30 %, in bursts', most: 0.3, traffic: 'in bursts' },
+  { name: 'below 10 %, one in 1000 at 150 %', most: 0.1, rare: 0.001, heavy: 1.5 },
+  { name: 'below 10 %, one in 100 at 300 %', most: 0.1, rare: 0.01, heavy: 3 },
+]
+
+function populationFigure(): string {
+  const rows = POPULATIONS.map((population) => {
+    const { differing, byHeavy } = differences(population)
+    const heavy = population.heavy === undefined ? '' : `${(byHeavy * 100).toFixed(1)} %`
+    return [population.name, `${(differing * 100).toFixed(4)} %`, heavy]
+  })
+  return `${POPULATION}\n\n${table(['clients', 'decisions that differ', 'requests of heavy clients'], rows)}`
+}
+
+function differences({ most, rare = 0, heavy = 0, traffic = 'random' }: Population): {
+  differing: number
+  byHeavy: number
+} {
+  const random = seededRandom(11)
+  const [byWindow, byLog] = [perMinute('sliding_window'), perMinute('sliding_window_log')]
+  const counts = { all: 0, differing: 0, heavy: 0 }
+  while (counts.all < DECISIONS) {
+    const isHeavy = random.next() < rare
+    const meanGapUs = MINUTE_US / LIMIT / (isHeavy ? heavy : random.next() * most)
+    const [window, log] = [slidingWindow.fresh(), slidingWindowLog.fresh()]
+    const startUs = random.between(0, MINUTE_US)
+    const gapUs = TRAFFIC[traffic]?.(random, meanGapUs) ?? expect.fail(traffic)
+    for (let nowUs = startUs + gapUs(); nowUs < startUs + 10 * MINUTE_US; nowUs += gapUs()) {
+      const windowAdmits = admits(slidingWindow, byWindow, window, nowUs)
+      counts.all += 1
+      if (windowAdmits !== admits(slidingWindowLog, byLog, log, nowUs)) counts.differing += 1
+      if (isHeavy) counts.heavy += 1
+    }
+  }
+  return { differing: counts.differing / counts.all, byHeavy: counts.heavy / counts.all }
+}
+
+function admits<State>(algorithm: Algorithm<State>, limit: Limit, state: State, nowUs: number): boolean {
+  algorithm.advance(limit, state, nowUs)
+  if (algorithm.used(limit, state, nowUs) >= limit.capacity) return false
+  algorithm.charge(limit, state, nowUs, 1)
+  return true
 }
 
 function bursts(random: Random, meanGapUs: number): () => number {

@@ -1,11 +1,12 @@
 // Faults of a real Redis: flushed scripts, connections cut in mid-reply and corrupt values. Also the TTLs of keys.
 
 import { Redis } from 'ioredis'
-import { createClient } from 'redis'
+import { createClient, createClientPool } from 'redis'
+import { createClientPool as createClientPool5 } from 'redis5'
 import { compileLimit, createLimiter, type Limiter, LimiterError } from 'sluice'
 import { type RedisClient, type RedisStore, redisStore } from 'sluice/redis'
 import { type FaultProxy, fakeClock, type RedisProcess, startFaultProxy, startRedis } from 'sluice/testing'
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { BARE } from './support/bare.ts'
 
 // A fixed window that does not end during the test: the units in use are exactly the units counted.
@@ -32,9 +33,19 @@ afterAll(async () => {
   await redis.stop()
 })
 
-const clients: Record<string, (url: string) => RedisClient> = {
+const clients: Record<string, (url: string) => RedisClient | Promise<RedisClient>> = {
   ioredis: (url) => new Redis(url, { lazyConnect: true }),
   'node-redis': (url) => createClient({ url }),
+  'a node-redis pool': pooled,
+}
+
+/** The caller connects a pool. */
+async function pooled(url: string): Promise<RedisClient> {
+  const pool = createClientPool({ url })
+  pool.on('error', () => {}) // Redis is stopped below
+  onTestFinished(() => pool.destroy())
+  await pool.connect()
+  return pool
 }
 
 async function withLimiter(
@@ -61,7 +72,7 @@ async function used(user: string): Promise<number> {
 describe.each(Object.entries(clients))('through %s', (_name, clientOf) => {
   test('a connection cut in mid-reply loses the reply, and nothing is counted twice', async () => {
     const url = `redis://127.0.0.1:${proxy.port}`
-    await withLimiter(clientOf(url), async (limiter) => {
+    await withLimiter(await clientOf(url), async (limiter) => {
       const answers = { admitted: 0, lost: 0 }
       for (let round = 0; round < 20; round += 1) {
         if (round % 4 === 1) proxy.cutNextReply(round)
@@ -79,7 +90,7 @@ describe.each(Object.entries(clients))('through %s', (_name, clientOf) => {
   })
 
   test('repeated SCRIPT FLUSH fails no decision', async () => {
-    await withLimiter(clientOf(redis.url), async (limiter) => {
+    await withLimiter(await clientOf(redis.url), async (limiter) => {
       for (let round = 0; round < 50; round += 1) {
         if (round % 5 === 0) await admin.script('FLUSH')
         const decisions = await Promise.all(Array.from({ length: 20 }, () => limiter.check({ user: 'flush' })))
@@ -91,7 +102,7 @@ describe.each(Object.entries(clients))('through %s', (_name, clientOf) => {
 
   test('checks of one event loop turn share one round trip, whatever the number of rules', async () => {
     const rules = ['a', 'b', 'c', 'd', 'e'].map((id) => ({ ...RULE, rule_id: id }))
-    const store = redisStore(clientOf(redis.url), BARE)
+    const store = redisStore(await clientOf(redis.url), BARE)
     const limiter = createLimiter({ rules, store })
     await limiter.check({ user: 'warm' })
     await admin.config('RESETSTAT')
@@ -103,7 +114,7 @@ describe.each(Object.entries(clients))('through %s', (_name, clientOf) => {
 
   test('an unreachable Redis fails checks immediately, and the store recovers with it', async () => {
     const own = await startRedis()
-    const store = redisStore(clientOf(own.url), BARE)
+    const store = redisStore(await clientOf(own.url), BARE)
     const limiter = createLimiter({ rules: [RULE], store })
     expect((await limiter.check({ user: 'down' })).allowed).toBe(true)
     await own.stop()
@@ -122,6 +133,30 @@ describe.each(Object.entries(clients))('through %s', (_name, clientOf) => {
     await limiter.close()
     await again.stop()
   })
+})
+
+test.each([
+  ['a pool', () => createClientPool({ url: redis.url })],
+  ['a pool of node-redis 5', () => createClientPool5({ url: redis.url })],
+])('%s decides once its caller connects it, over one connection of the store', async (_name, open) => {
+  const pool = open()
+  onTestFinished(() => pool.destroy())
+  await withLimiter(pool, async (limiter) => {
+    const error = await limiter.check({ user: 'pool' }).catch((reason: Error) => reason)
+    expect(error).toMatchObject({ code: 'STORE_UNAVAILABLE', message: expect.stringContaining('call connect() on it') })
+    await pool.connect()
+    await expect
+      .poll(() =>
+        limiter.check({ user: 'pool' }).then(
+          ({ allowed }) => allowed,
+          () => false,
+        ),
+      )
+      .toBe(true)
+    await Promise.all(Array.from({ length: 50 }, (_, index) => limiter.check({ user: `pool-${index}` })))
+    expect(pool.totalClients, 'no connection was added to the pool').toBe(1)
+  })
+  expect(pool.isOpen, 'closing the store leaves the pool open').toBe(true)
 })
 
 test('a corrupt value fails only the requests that need it', async () => {
@@ -203,9 +238,9 @@ test.each([60, 3600, 86_400])('no bucket with a window of %d s expires before it
     const sinceMs = Math.round((windowMs * ((step * 7) % 11)) / 100)
     clock.advanceMs(sinceMs)
     if (step > 0) await admin.pexpire('sl:{user:ttl}', lifeMs - sinceMs) // the real clock of Redis did not move
-    const { resetAfterMs } = await limiter.check({ user: 'ttl', cost: 1 + ((step * 13) % 29) })
+    const { fullAfterMs } = await limiter.check({ user: 'ttl', cost: 1 + ((step * 13) % 29) })
     lifeMs = await admin.pttl('sl:{user:ttl}')
-    expect(lifeMs).toBeGreaterThan(resetAfterMs ?? Number.NaN)
+    expect(lifeMs).toBeGreaterThan(fullAfterMs ?? Number.NaN)
     expect(lifeMs, 'and is not kept much longer').toBeLessThan(1.13 * windowMs + 80_000)
   }
   await limiter.close()
@@ -226,8 +261,8 @@ test.each([
   // The real clock of Redis did not move.
   await admin.pexpire('sl:{user:ttl}', (await admin.pttl('sl:{user:ttl}')) - laterSeconds * 1000)
   await limiter.reset('r', 'ttl')
-  const { resetAfterMs } = await limiter.check({ user: 'ttl', cost: 100 })
-  expect(await admin.pttl('sl:{user:ttl}')).toBeGreaterThan(resetAfterMs ?? Number.NaN)
+  const { fullAfterMs } = await limiter.check({ user: 'ttl', cost: 100 })
+  expect(await admin.pttl('sl:{user:ttl}')).toBeGreaterThan(fullAfterMs ?? Number.NaN)
   await limiter.close()
 })
 

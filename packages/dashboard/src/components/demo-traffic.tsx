@@ -34,9 +34,8 @@ export function DemoTraffic({ requests }: { readonly requests: number | undefine
         action={<DemoButton onStarted={onStarted} />}
       >
         <p>
-          Every check of your applications appears here within three seconds: how many pass, which rule refuses whom,
-          and how long a decision takes. Call <code>POST /api/v1/rate-limit/check</code>, or see first what it looks
-          like.
+          Every check of your applications appears here within seconds: how many pass, which rule refuses whom, and how
+          long a decision takes. Call <code>POST /api/v1/rate-limit/check</code>, or see first what it looks like.
         </p>
       </EmptyState>
     </Panel>

@@ -1,7 +1,8 @@
 // Form fields: a label, a hint, and the error of the field, connected for screen readers.
 
 import type { ComponentChildren, JSX } from 'preact'
-import { useId } from 'preact/hooks'
+import { useEffect, useId, useState } from 'preact/hooks'
+import { type QueryPatch, useQuery } from '../location.ts'
 
 type Common = {
   readonly label: string
@@ -81,6 +82,39 @@ export function SelectField({ label, hint, error, value, onValue, options }: Sel
           ))}
         </select>
       )}
+    />
+  )
+}
+
+const TYPING_MS = 400
+
+type QueryFieldProps = {
+  readonly label: string
+  /** Parameter of the URL. */
+  readonly name: string
+  /** Parameters that a new text changes too. */
+  readonly resets?: QueryPatch
+}
+
+/** A filter in the URL. Applies after a pause in typing. */
+export function QueryField({ label, name, resets }: QueryFieldProps) {
+  const [query, setQuery] = useQuery()
+  const applied = query[name] ?? ''
+  const [text, setText] = useState(applied)
+  useEffect(() => setText(applied), [applied])
+  useEffect(() => {
+    if (text.trim() === applied) return undefined
+    const timer = setTimeout(() => setQuery({ ...resets, [name]: text.trim() }), TYPING_MS)
+    return () => clearTimeout(timer)
+  }, [text])
+  return (
+    <input
+      type="search"
+      aria-label={label}
+      placeholder={label}
+      value={text}
+      spellcheck={false}
+      onInput={({ currentTarget }) => setText(currentTarget.value)}
     />
   )
 }

@@ -1,14 +1,37 @@
 // Creates an override or a ban, for one key. Says what will happen before it does.
 
+import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'
 import { send } from '../api.ts'
 import { Confirm } from '../components/dialog.tsx'
 import { SelectField, TextField } from '../components/field.tsx'
+import { Notice } from '../components/notice.tsx'
 import { useApi } from '../resource.ts'
 import { LifetimeField, lifetimeBody } from './lifetime-field.tsx'
 
 type RuleList = { readonly rules: readonly { readonly rule_id: string }[] }
-export type Created = { readonly state: 'active' | 'pending'; readonly warnings?: readonly string[] }
+export type Created = {
+  readonly override_id: string
+  readonly state: 'active' | 'pending'
+  readonly warnings?: readonly string[]
+}
+
+/** `children`: whether it helps, as far as that is known. */
+export function CreatedNotice({
+  created,
+  children,
+}: {
+  readonly created: Created
+  readonly children: ComponentChildren
+}) {
+  const isPending = created.state === 'pending'
+  return (
+    <Notice tone={isPending || (created.warnings ?? []).length > 0 ? 'warning' : 'good'}>
+      {isPending ? 'Created. It waits for approval.' : 'In force.'} {created.warnings?.join(' ')}{' '}
+      {!isPending && children}
+    </Notice>
+  )
+}
 
 const EFFECTS = {
   limit: 'Replace the limit',

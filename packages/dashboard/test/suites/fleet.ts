@@ -1,7 +1,7 @@
 // Hot keys and regions, with data.
 
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { accessibilityProblems, settled } from '../chromium.ts'
+import { accessibilityProblems, settled, visit } from '../chromium.ts'
 import type { Dashboard } from '../dashboard.ts'
 import { ADMIN_TOKEN, SCREENSHOTS, startRegionNode } from '../fixture.ts'
 
@@ -30,10 +30,16 @@ export function fleetTests(dashboard: Dashboard): void {
     })
 
     it('shows how regions share a limit, on a node of a region', async () => {
-      const { page } = await open('viewer', '/regions')
+      const watched = await open('viewer', '/regions')
+      const { page } = watched
       await page.getByText('This node has no region').waitFor()
       const node = await startRegionNode()
-      onTestFinished(node.close)
+      let isOpen = true
+      const close = async () => {
+        if (isOpen) await node.close()
+        isOpen = false
+      }
+      onTestFinished(close)
       await node.call('/api/v1/rate-limit/check', { client_id: 'ana', endpoint: '/api/v1/orders', method: 'POST' })
       await page.goto(`${node.address}/regions`)
       await page.getByLabel('Token', { exact: true }).fill(ADMIN_TOKEN)
@@ -47,6 +53,26 @@ export function fleetTests(dashboard: Dashboard): void {
       await settled(page)
       expect(await accessibilityProblems(page)).toEqual([])
       await page.screenshot({ path: `${SCREENSHOTS}/regions-shared.png` })
+
+      // Charts are there from the first request on, and the rate of the only node is that of the fleet.
+      watched.expect(/409/) // this node stores no totals
+      await visit(page, '/')
+      await page.getByRole('img', { name: /^Requests per second/ }).waitFor()
+      const nodes = page.getByRole('region', { name: 'Nodes' }).last()
+      const rates = async () => {
+        const [, ofNode] = /v\d+\s+\S+\s+(\S+)/.exec(await nodes.innerText()) ?? []
+        return [await page.locator('.tile-value').first().innerText(), ofNode]
+      }
+      await expect.poll(rates, { timeout: 30_000 }).toEqual(['0.0167/s', '0.0167/s'])
+      await page.screenshot({ path: `${SCREENSHOTS}/overview-first-visit.png`, fullPage: true })
+
+      // Nothing stays green when the service is gone.
+      watched.expect(/ERR_|503|^failed: /)
+      await close()
+      await page.getByText(/The service has not answered for \d+ s/).waitFor({ timeout: 30_000 })
+      await nodes.getByText('unknown').waitFor()
+      expect(await page.locator('main .status-good').count()).toBe(0)
+      await page.screenshot({ path: `${SCREENSHOTS}/overview-gone.png`, fullPage: true })
     })
   })
 }

@@ -2,10 +2,11 @@
 
 import type { Page } from 'playwright-core'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { keyHash } from '../../../server/src/log.ts'
 import { linkOf, ROUTES } from '../../src/routes.ts'
 import { accessibilityProblems, settled, visit } from '../chromium.ts'
 import type { Dashboard } from '../dashboard.ts'
-import { ATTACKS, endGuards, SCREENSHOTS } from '../fixture.ts'
+import { ATTACKS, endGuards, KEY_SECRET, SCREENSHOTS } from '../fixture.ts'
 
 const API = '/api/v1/rate-limit'
 
@@ -98,7 +99,7 @@ export function operateTests(dashboard: Dashboard): void {
       const body = { key, ban: { status: 403 }, expires_in: '1h', reason }
       const { override_id: id } = (await call(`${API}/overrides`, body)) as { override_id: string }
       onTestFinished(async () => void (await call(`${API}/overrides/${id}`, undefined, 'DELETE')))
-      const request = { client_id: 'banned_user', endpoint: '/api/v1/messages', method: 'POST' }
+      const request = { client_id: 'banned_user', endpoint: '/of/no/rule', method: 'POST' } // so no bucket decides
       expect(await call(`${API}/check`, request)).toMatchObject({ allowed: false, status: 403 })
       const { page } = await open('viewer', '/live?result=refused&client=banned_user')
       await page
@@ -109,7 +110,7 @@ export function operateTests(dashboard: Dashboard): void {
       await why.getByText('The client is banned by an override').waitFor()
       await why.getByText(reason).waitFor()
       await why.getByText('HTTP 403 Forbidden').waitFor()
-      expect(await why.innerText()).not.toMatch(/Retry-After|RateLimit|so it was allowed/)
+      expect(await why.innerText()).not.toMatch(/Retry-After|RateLimit|so it was allowed|:::/)
     })
 
     it('resets buckets of composite keys and of endpoints', async () => {
@@ -118,16 +119,27 @@ export function operateTests(dashboard: Dashboard): void {
       const shared = { endpoint_pattern: endpoint, limit: 1, window: '1d', consistency: 'strict' }
       await call(`${API}/rules`, { ...shared, rule_id: 'by_both', scope: ['user', 'endpoint'] })
       await call(`${API}/rules`, { ...shared, rule_id: 'by_endpoint', scope: 'per_endpoint' })
+      const keyed = { ...shared, endpoint_pattern: '/api/v1/keyed', rule_id: 'by_key', scope: 'per_api_key' }
+      await call(`${API}/rules`, keyed)
       await endGuards(call)
       onTestFinished(async () => {
         await endGuards(call)
-        for (const id of ['by_both', 'by_endpoint']) await call(`${API}/rules/${id}`, undefined, 'DELETE')
+        for (const id of ['by_both', 'by_endpoint', 'by_key']) await call(`${API}/rules/${id}`, undefined, 'DELETE')
       })
       const request = { client_id: 'composite_user', endpoint, method: 'POST' }
       const allowed = async () => ((await call(`${API}/check`, request)) as { allowed: boolean }).allowed
       expect([await allowed(), await allowed()]).toEqual([true, false])
-      const { page } = await open('editor', '/clients/composite_user')
+      const watched = await open('editor', '/clients/composite_user')
+      const { page } = watched
       const dialog = page.getByRole('dialog')
+      // An override of the user raises by_both; by_endpoint still refuses.
+      await page.getByRole('button', { name: 'Override' }).click()
+      await dialog.getByLabel('Reason').fill('more')
+      await dialog.getByRole('button', { name: 'Create override' }).click()
+      await page.getByText('It does not change by_endpoint, which still refuses requests').waitFor(PATIENT)
+      await page.getByRole('button', { name: 'Remove' }).click()
+      await dialog.getByRole('button', { name: 'Remove' }).click()
+      await dialog.waitFor({ state: 'detached' })
       await page.getByRole('button', { name: 'Reset by_both' }).click()
       await dialog.getByText('the client starts with full buckets').waitFor()
       await dialog.getByRole('button', { name: 'Reset' }).click()
@@ -138,6 +150,24 @@ export function operateTests(dashboard: Dashboard): void {
       await dialog.getByRole('button', { name: 'Reset' }).click()
       await dialog.waitFor({ state: 'detached' })
       await expect.poll(allowed).toBe(true)
+
+      // Events store the hash of an API key: the page shows the bucket of the key, and offers nothing that needs it.
+      const spend = { api_key: 'k_live_of_a_client', endpoint: '/api/v1/keyed', method: 'POST' }
+      for (let sent = 0; sent < 2; sent += 1) await call(`${API}/check`, spend)
+      const hashed = `hmac:${keyHash(KEY_SECRET)('api_key', spend.api_key)}`
+      await visit(page, `/clients/${encodeURIComponent(hashed)}?kind=api_key`)
+      await page.getByText('would be refused').waitFor(PATIENT)
+      const buckets = page.getByRole('region', { name: 'Buckets now' }).first()
+      await expect.poll(() => buckets.innerText()).toMatch(/by_key[\s\S]*0 of 1/)
+      expect(await page.getByRole('button', { name: /^(Reset|Override|Ban)/ }).count()).toBe(0)
+      expect(await page.content()).not.toContain(spend.api_key)
+      watched.expect(/404 .*\/explain/)
+      watched.expect(/status of 404/)
+      await visit(page, '/clients/hmac:0123456789abcdef?kind=api_key')
+      await page.getByText('The key of this hash is not known').first().waitFor()
+      expect(await page.locator('.left-meter').count(), 'no bar of a bucket that is not known').toBe(0)
+      expect(await page.locator('.explain-answer').innerText()).toBe('unknown')
+      await page.getByText('No refusal of this client is stored.').waitFor() // once the stream said so
     })
 
     it('creates, shows and removes overrides, bypass tokens and signals', async () => {
@@ -219,9 +249,13 @@ export function operateTests(dashboard: Dashboard): void {
       await page.getByText('Rule changes are allowed').waitFor()
 
       await page.getByRole('button', { name: 'Start drill' }).click()
-      await dialog.getByLabel('Length').selectOption('10')
+      await dialog.getByLabel('Length').selectOption('60')
       await dialog.getByRole('button', { name: 'Start drill' }).click()
-      await page.getByText(/Drill on .*, for 10 seconds/).waitFor()
+      await page.getByText(/Drill on .*, for 60 seconds/).waitFor()
+      const { page: client } = await open('viewer', '/clients/user_1')
+      await client.locator('.explain-answer', { hasText: 'unknown The store does not answer' }).waitFor(PATIENT)
+      await client.getByRole('region', { name: 'Buckets now' }).first().getByText('unknown').first().waitFor()
+      expect(await client.locator('.left-meter').count(), 'no bar of a bucket that is not known').toBe(0)
       await page.getByRole('button', { name: 'End drill' }).click()
       await page.getByText('The drill has ended.').waitFor()
       expect(await page.evaluate('window.attacked')).toBeUndefined()

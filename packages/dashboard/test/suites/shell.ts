@@ -114,6 +114,15 @@ export function shellTests(dashboard: Dashboard): void {
         .getByRole('button', { name: /after_pause/ })
         .first()
         .waitFor()
+      // A refund decides nothing: it is none of an anonymous client that was allowed by no rule.
+      const given = { client_id: 'refunded', endpoint: '/api/v1/messages', method: 'POST', request_id: 'given back' }
+      await dashboard.fixture.call('/api/v1/rate-limit/check', given)
+      await dashboard.fixture.call('/api/v1/rate-limit/refund', { request_id: 'given back' })
+      const refund = page.getByRole('button', { name: /refund/ }).filter({ hasText: 'request given back' })
+      await refund.waitFor({ timeout: 30_000 })
+      expect(await refund.innerText()).toMatch(/refund\s+returns all of its units/)
+      await refund.click()
+      await page.getByRole('dialog', { name: 'A refund' }).getByText('gave back all of its units').waitFor()
     })
 
     it('shows everything that clients and editors choose as text', async () => {

@@ -8,7 +8,7 @@ import { paintOn } from './paint.ts'
 export const ENVOY_LINT: Command = defineCommand({
   name: 'envoy lint',
   summary: 'Lists errors in configurations of envoyproxy/ratelimit, with line numbers.',
-  details: 'Also warns about descriptors that no request reaches, and about keys without effect.',
+  details: 'Also warns about descriptors that no request reaches, keys without effect, and files that are not read.',
   positionals: [
     {
       name: '<file>',

@@ -83,9 +83,13 @@ function printEvent(event: Event, given: Given, terminal: Terminal): void {
     terminal.out(`${escaped(JSON.stringify(event))}\n`)
     return
   }
+  if (event.operation === 'refund') {
+    terminal.out(`${event.timestamp}  refund   request ${escaped(String(event.request_id))}\n`)
+    return
+  }
   const paint = paintOn(terminal)
   const { timestamp, allowed, client_id, api_key, ip, method, endpoint, rule_id, remaining, limit_count } = event
-  const result = allowed === true ? paint('green', 'allowed') : paint('red', 'refused')
+  const result = event.operation === 'reset' ? 'reset' : allowed ? paint('green', 'allowed') : paint('red', 'refused')
   const numbers = limit_count === null ? '' : ` ${remaining}/${limit_count} left`
   const wait = allowed === false && event.retry_after_ms !== null ? `, retry in ${event.retry_after_ms} ms` : ''
   const by = rule_id === null ? 'no rule' : `${rule_id}/${event.limit_name}`

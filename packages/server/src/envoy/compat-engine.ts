@@ -27,16 +27,35 @@ export type CompatAnswer = {
   readonly decision: CompatDecision
 }
 
+/** Switches of envoyproxy/ratelimit for the whole service. */
+export type CompatOptions = {
+  /** Answers that would refuse are OK; their statuses are as they are. */
+  readonly shadowMode: boolean
+  /** Every descriptor that is not unlimited has quota_mode. */
+  readonly quotaMode: boolean
+  /** If a limit refuses, the counters of the others stay as they are. Two requests at once may still charge them. */
+  readonly stopAtLimit: boolean
+  /** Separates these counters from those with other prefixes. */
+  readonly keyPrefix: string
+}
+
+const NO_SWITCHES: CompatOptions = { shadowMode: false, quotaMode: false, stopAtLimit: false, keyPrefix: '' }
+
 const UNLIMITED: Status = { ...UNMATCHED, remaining: UINT32_MAX }
 const SECOND_US = 1_000_000
 
 export class CompatEngine {
   readonly #store: Store
   readonly #newId: () => string
+  readonly #options: CompatOptions
+  /** Before the keys of counters. */
+  readonly #prefix: string
 
-  constructor(store: Store, newId: () => string) {
+  constructor(store: Store, newId: () => string, options: CompatOptions = NO_SWITCHES) {
     this.#store = store
     this.#newId = newId
+    this.#options = options
+    this.#prefix = options.keyPrefix === '' ? '' : keyPart(options.keyPrefix, '')
   }
 
   /** Rejects or throws STORE_UNAVAILABLE if the store does not answer, so that `failure_mode_deny` of Envoy applies. */
@@ -45,14 +64,34 @@ export class CompatEngine {
     const [only] = descriptors
     if (only !== undefined && descriptors.length === 1 && only.hits > 0) return this.#decideOne(tree, only, expiresMs)
     const matches = matchesOf(tree, descriptors)
-    const charges = chargesOf(matches, descriptors)
-    return andThen(this.#count(charges, descriptors, expiresMs), (counted) => this.#answer(matches, counted))
+    const charges = matches.map((match, index) => match && this.#chargeOf(match, descriptors[index]?.hits || 1))
+    const charged = this.#options.stopAtLimit ? this.#chargedOf(matches, charges, descriptors, expiresMs) : descriptors
+    const counted = andThen(charged, (those) => this.#count(charges, those, expiresMs))
+    return andThen(counted, (one) => this.#answer(matches, one))
+  }
+
+  /** If some descriptors would be over their limits, the others are only read. */
+  #chargedOf(
+    matches: readonly (Match | undefined)[],
+    charges: readonly (Charge | undefined)[],
+    descriptors: readonly Descriptor[],
+    expiresMs: number | undefined,
+  ): MaybePromise<readonly Descriptor[]> {
+    const unread = descriptors.map((descriptor) => ({ ...descriptor, hits: 0 }))
+    return andThen(this.#count(charges, unread, expiresMs), ({ hits }) => {
+      const isOver = (match: Match | undefined, index: number) => {
+        return (hits[index] ?? 0) + (descriptors[index]?.hits ?? 0) > (match?.limit.current.requestsPerUnit ?? 0)
+      }
+      const over = matches.map((match, index) => charges[index] !== undefined && isOver(match, index))
+      if (!over.includes(true)) return descriptors
+      return descriptors.map((descriptor, index) => (over[index] ? descriptor : { ...descriptor, hits: 0 }))
+    })
   }
 
   /** The usual request: one descriptor, one counter, no lists. */
   #decideOne(tree: DescriptorTree, descriptor: Descriptor, expiresMs: number | undefined): MaybePromise<CompatAnswer> {
     const match = matchOf(tree, descriptor, 0)
-    const charge = match && chargeOf(match, descriptor.hits)
+    const charge = match && this.#chargeOf(match, descriptor.hits)
     if (charge === undefined) return this.#answer([match], NOT_COUNTED)
     return andThen(this.#store.take({ charges: [charge], expiresMs }), (taken) => {
       const grant = taken.grants[0]
@@ -78,7 +117,13 @@ export class CompatEngine {
     return Promise.all([taken, peeked]).then(([one, two]) => countedOf(charges, added, one, read, two, aheadUs()))
   }
 
+  /** Undefined: unlimited. */
+  #chargeOf({ limit: { counter: limit }, counterKey }: Match, units: number): Charge | undefined {
+    return limit && { limit, owner: this.#prefix + counterKey, detail: '', min: units, max: units, kind: 'force' }
+  }
+
   #answer(matches: readonly (Match | undefined)[], { hits, wallUs, source }: Counted): CompatAnswer {
+    const { shadowMode, quotaMode } = this.#options
     const statuses = new Array<Status>(matches.length)
     let deciding: { match: Match; status: Status } | undefined
     /** Until the last limit that refuses, except quotas, is full again. */
@@ -88,9 +133,10 @@ export class CompatEngine {
       const match = matches[index]
       const status = match === undefined ? UNMATCHED : statusOf(match, hits[index], wallUs)
       statuses[index] = status
+      if (match === undefined && quotaMode) quotas += 1 // as in envoyproxy/ratelimit: one that has not run out
       if (match === undefined || status.limit === undefined) continue
       const over = status.code === CODE.overLimit
-      const { quota } = match.limit
+      const quota = quotaMode || match.limit.quota
       if (quota) {
         quotas += 1
         if (over) quotasOver += 1
@@ -100,7 +146,7 @@ export class CompatEngine {
       if (isTighter || (over && !quota)) deciding = { match, status }
     }
     // A quota descriptor refuses only together with all others.
-    const allowed = refusedSeconds === undefined && (quotas === 0 || quotasOver < quotas)
+    const allowed = shadowMode || (refusedSeconds === undefined && (quotas === 0 || quotasOver < quotas))
     const retrySeconds = refusedSeconds ?? deciding?.status.resetSeconds ?? 0
     const result = deciding && { ...deciding, retrySeconds, wallUs }
     return { allowed, statuses, matches, decision: new CompatDecision(allowed, source, result, this.#newId) }
@@ -121,15 +167,23 @@ function countedOf(
   aheadUs: number,
 ): Counted {
   for (const one of [taken, peeked]) if (one !== undefined && one.source !== 'store') throw unavailable()
-  const hits = charges.map((charge) => {
+  const hits = charges.map((charge, place) => {
     if (charge === undefined) return undefined
     const inTake = added.indexOf(charge)
     const grant = inTake >= 0 ? taken?.grants[inTake] : peeked?.grants[read.indexOf(charge)]
     if (grant === undefined || (grant.at !== undefined && grant.at.source !== 'store')) throw unavailable()
-    return COUNTER_UNITS - grant.remaining
+    const counted = COUNTER_UNITS - grant.remaining
+    return inTake >= 0 ? counted : counted - addedAfter(place, charges, added)
   })
   const nowUs = taken?.nowUs ?? peeked?.nowUs
   return { hits, wallUs: (nowUs ?? 0) + aheadUs, source: nowUs === undefined ? 'local' : 'store' }
+}
+
+/** Hits that later descriptors of the request add to the counter of this one, which is read after all of them. */
+function addedAfter(place: number, charges: readonly (Charge | undefined)[], added: readonly Charge[]): number {
+  const { limit, owner } = charges[place] ?? {}
+  const later = charges.slice(place + 1).filter((other) => other?.limit === limit && other?.owner === owner)
+  return later.reduce((sum, other) => sum + (other && added.includes(other) ? other.min : 0), 0)
 }
 
 function unavailable(): LimiterError {
@@ -141,7 +195,8 @@ function matchesOf(tree: DescriptorTree, descriptors: readonly Descriptor[]): re
   if (matches.length === 1) return matches
   const replaced = matches.flatMap((match) => match?.limit.replaces ?? [])
   if (replaced.length === 0) return matches
-  return matches.map((match) => (match !== undefined && replaced.includes(match.limit.name) ? undefined : match))
+  const isReplaced = ({ limit }: Match) => limit.counter !== undefined && replaced.includes(limit.name)
+  return matches.map((match) => (match !== undefined && isReplaced(match) ? undefined : match))
 }
 
 function matchOf(tree: DescriptorTree, descriptor: Descriptor, index: number): Match | undefined {
@@ -168,18 +223,6 @@ function overrideMatch({ domain, counters }: DescriptorTree, descriptor: Descrip
   let counterKey = ''
   for (const { key, value } of entries) counterKey += keyPart(key, value)
   return { limit: { ...own, ...limitNumbers(requestsPerUnit, unit, '', counters) }, counterKey, ruleId }
-}
-
-function chargesOf(
-  matches: readonly (Match | undefined)[],
-  descriptors: readonly Descriptor[],
-): (Charge | undefined)[] {
-  return matches.map((match, index) => match && chargeOf(match, Math.max(1, descriptors[index]?.hits ?? 1)))
-}
-
-/** Undefined: unlimited. */
-function chargeOf({ limit: { counter: limit }, counterKey }: Match, units: number): Charge | undefined {
-  return limit && { limit, owner: counterKey, detail: '', min: units, max: units, kind: 'force' }
 }
 
 /** Status of a descriptor whose counter stands at `hits` after this request. */

@@ -30,7 +30,8 @@ export function followConfig(path: string, log: Log): LiveConfig {
 
 function load(path: string, log: Log): EnvoyConfig {
   const { config, warnings } = loadConfig(path)
-  log.event('envoy_config_applied', { path, domains: [...config.domains.keys()], warnings })
+  log.event('envoy_config_applied', { path, domains: [...config.domains.keys()] })
+  if (warnings.length > 0) log.event('envoy_config_warnings', { path, warnings })
   return config
 }
 

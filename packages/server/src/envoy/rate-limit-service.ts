@@ -4,18 +4,17 @@
 
 import { andThen, type Decision, type Limiter, type MaybePromise, type Store } from 'sluice'
 import type { CheckController } from '../checks/check-controller.ts'
-import type { EnvoyHeaders } from '../settings/envoy-settings.ts'
-import { type CompatAnswer, CompatEngine } from './compat-engine.ts'
+import { type CompatAnswer, CompatEngine, type CompatOptions } from './compat-engine.ts'
 import type { EnvoyConfig } from './config-files.ts'
 import { type NativeAnswer, NativeEngine } from './native-engine.ts'
 import { nativeSubject } from './native-subject.ts'
 import type { Descriptor, RateLimitRequest } from './rate-limit-request.ts'
 import { CODE, type Json, type RateLimitResponse } from './rate-limit-response.ts'
-import { responseHeaders } from './response-headers.ts'
+import { type HeaderOptions, responseHeaders } from './response-headers.ts'
 import type { RuleDomains } from './rule-domains.ts'
 
-export type RateLimitOptions = {
-  readonly headers: EnvoyHeaders
+export type RateLimitOptions = HeaderOptions & {
+  readonly compat: CompatOptions
   /** Whether responses have dynamic metadata. */
   readonly metadata: boolean
   /** Whether limits in requests apply to domains that are not in the configuration. */
@@ -38,27 +37,29 @@ export type DecideRateLimit = (request: RateLimitRequest, expiresMs?: number) =>
 
 export function createRateLimitService(deps: RateLimitServiceDeps): DecideRateLimit {
   const { store, limiter, checks, config, ruleDomains, options } = deps
-  const compat = new CompatEngine(store, deps.newId)
-  const native = new NativeEngine({ limiter, checks, compat, overrides: options.overrides })
+  const compat = new CompatEngine(store, deps.newId, options.compat)
+  const overrides = new CompatEngine(store, deps.newId)
+  const native = new NativeEngine({ limiter, checks, compat: overrides, overrides: options.overrides })
   const answerCompat = (request: RateLimitRequest, answer: CompatAnswer, startedMs: number): RateLimitResponse => {
     const { allowed, statuses, decision } = answer
     const [first] = request.descriptors
     checks.record(nativeSubject(request.domain, first?.entries ?? [], first?.hits || 1), decision, startedMs)
-    const headers = responseHeaders(options.headers, statuses, decision.deciding, decision.retryAfterMs)
+    const headers = responseHeaders(options, statuses, decision.deciding, decision.retryAfterMs)
     const metadata = options.metadata ? compatMetadata(request, answer) : undefined
     return { code: allowed ? CODE.ok : CODE.overLimit, statuses, headers, metadata }
   }
-  const answerNative = (request: RateLimitRequest, answer: NativeAnswer): RateLimitResponse => {
+  const answerNative = (request: RateLimitRequest, answer: NativeAnswer, isMapped: boolean): RateLimitResponse => {
     const { allowed, statuses, deciding, decision } = answer
-    const headers = responseHeaders(options.headers, statuses, deciding, decision?.retryAfterMs ?? null)
-    const metadata = options.metadata ? nativeMetadata(request, decision) : undefined
+    const headers = responseHeaders(options, statuses, deciding, decision?.retryAfterMs ?? null)
+    const metadata = options.metadata ? nativeMetadata(request, isMapped ? decision : undefined) : undefined
     return { code: allowed ? CODE.ok : CODE.overLimit, statuses, headers, metadata }
   }
   return (request, expiresMs) => {
     const domain = config().domains.get(request.domain)
     if (domain === undefined) {
-      const decided = native.decide(request, ruleDomains.has(request.domain), expiresMs)
-      return andThen(decided, (answer) => answerNative(request, answer))
+      const isMapped = ruleDomains.has(request.domain)
+      const decided = native.decide(request, isMapped, expiresMs)
+      return andThen(decided, (answer) => answerNative(request, answer, isMapped))
     }
     const startedMs = performance.now()
     const decided = compat.decide(domain, request, expiresMs)
@@ -97,11 +98,11 @@ function nativeMetadata(request: RateLimitRequest, decision: Decision | undefine
 }
 
 function requestMetadata({ domain, descriptors, hits }: RateLimitRequest): Record<string, Json> {
-  return { domain, descriptors: descriptors.map(descriptorMetadata), hitsAddend: hits }
+  return { domain, descriptors: descriptors.map(descriptorMetadata), ...(hits > 0 && { hitsAddend: hits }) }
 }
 
-function descriptorMetadata({ entries, limit, hits }: Descriptor): Json {
+function descriptorMetadata({ entries, limit, ownHits }: Descriptor): Json {
   const shown = entries.map(({ key, value }) => `${key}=${value}`)
   const override = limit && { limit: { requestsPerUnit: limit.requestsPerUnit, unit: limit.unit } }
-  return { entries: shown, hitsAddend: hits, ...override }
+  return { entries: shown, ...(ownHits !== undefined && { hitsAddend: ownHits }), ...override }
 }

@@ -3,28 +3,35 @@
 import type { EnvoyHeaders } from '../settings/envoy-settings.ts'
 import { type Header, NO_HEADERS, type Status } from './rate-limit-response.ts'
 
-const PREFIXES: Readonly<Record<Exclude<EnvoyHeaders, 'off'>, string>> = {
-  'draft-03': 'RateLimit',
-  'x-ratelimit': 'X-RateLimit',
+/** Names of the headers with the limit, the hits left and the seconds until it is full. */
+export type HeaderNames = readonly [limit: string, remaining: string, reset: string]
+
+const NAMES: Readonly<Record<'draft-03' | 'x-ratelimit', HeaderNames>> = {
+  'draft-03': ['RateLimit-Limit', 'RateLimit-Remaining', 'RateLimit-Reset'],
+  'x-ratelimit': ['X-RateLimit-Limit', 'X-RateLimit-Remaining', 'X-RateLimit-Reset'],
 }
+
+/** Headers of envoyproxy/ratelimit if the style is `plain`: without Retry-After. */
+export type HeaderOptions = { readonly headers: EnvoyHeaders; readonly plainNames: HeaderNames }
 
 /** `deciding`: the one of the statuses that decided. `retryAfterMs`: null if waiting does not help. */
 export function responseHeaders(
-  style: EnvoyHeaders,
+  { headers: style, plainNames }: HeaderOptions,
   statuses: readonly Status[],
   deciding: Status | undefined,
   retryAfterMs: number | null,
 ): readonly Header[] {
   if (style === 'off') return NO_HEADERS
-  const retry = retryAfterMs ? [{ key: 'Retry-After', value: String(Math.ceil(retryAfterMs / 1000)) }] : NO_HEADERS
+  const hasRetry = retryAfterMs && style !== 'plain'
+  const retry = hasRetry ? [{ key: 'Retry-After', value: String(Math.ceil(retryAfterMs / 1000)) }] : NO_HEADERS
   if (deciding?.limit === undefined) return retry
   const { limit, remaining, resetSeconds } = deciding
-  const prefix = PREFIXES[style]
+  const [limitName, remainingName, resetName] = style === 'plain' ? plainNames : NAMES[style]
   const policies = style === 'draft-03' ? policiesOf(statuses) : ''
   return [
-    { key: `${prefix}-Limit`, value: `${limit.requestsPerUnit}${policies}` },
-    { key: `${prefix}-Remaining`, value: String(remaining) },
-    ...(resetSeconds === undefined ? NO_HEADERS : [{ key: `${prefix}-Reset`, value: String(resetSeconds) }]),
+    { key: limitName, value: `${limit.requestsPerUnit}${policies}` },
+    { key: remainingName, value: String(remaining) },
+    ...(resetSeconds === undefined ? NO_HEADERS : [{ key: resetName, value: String(resetSeconds) }]),
     ...retry,
   ]
 }

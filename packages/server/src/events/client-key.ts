@@ -33,6 +33,9 @@ export function canonicalIp(ip: string | undefined): string | undefined {
   return ip === undefined ? undefined : canonicalAddress(ip, ADDRESS_BITS)
 }
 
+/** The form of a stored hash. */
+export const HASHED: RegExp = /^hmac:[0-9a-f.]+$/
+
 /** `hmac:` and the keyed hash; the same as in the log and in `key_hash` of the API. */
 export function hashedName(hash: KeyHash, fact: string, value: string): string {
   return HASH_PREFIX + hash(fact, value)
@@ -41,19 +44,23 @@ export function hashedName(hash: KeyHash, fact: string, value: string): string {
 /** Most values of recent batches; beyond it the cache starts again. */
 const CACHED_MAX = 20_000
 
-/** Caches hashes: an HMAC takes 2 µs, and clients repeat. */
-export function cachedHash(hash: KeyHash): KeyHash {
-  const caches = new Map<string, Map<string, string>>()
+/** A cache starts again after this time, so that `onNew` hears of a key again while it is in use. */
+const CACHED_MS = 3_600_000
+
+/** Caches hashes: an HMAC takes 2 µs, and clients repeat. Calls `onNew` with each value that is not cached. */
+export function cachedHash(hash: KeyHash, onNew?: (fact: string, value: string) => void): KeyHash {
+  const caches = new Map<string, { readonly hashes: Map<string, string>; readonly sinceMs: number }>()
   return (fact, value) => {
     let cache = caches.get(fact)
-    if (cache === undefined || cache.size >= CACHED_MAX) {
-      cache = new Map()
+    const known = cache?.hashes.get(value)
+    if (known !== undefined && cache !== undefined && performance.now() - cache.sinceMs < CACHED_MS) return known
+    if (cache === undefined || known !== undefined || cache.hashes.size >= CACHED_MAX) {
+      cache = { hashes: new Map(), sinceMs: performance.now() }
       caches.set(fact, cache)
     }
-    const known = cache.get(value)
-    if (known !== undefined) return known
     const hashed = hash(fact, value)
-    cache.set(value, hashed)
+    cache.hashes.set(value, hashed)
+    onNew?.(fact, value)
     return hashed
   }
 }

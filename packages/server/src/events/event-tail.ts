@@ -56,8 +56,16 @@ export class EventTail {
     this.#deps = deps
   }
 
-  /** Sends the `last` newest events that match, then all new ones. Returns a function that ends the subscription. */
-  subscribe(filter: TailFilter, last: number, send: SendTail): () => void {
+  /**
+   * Sends the `last` newest events that match, then all new ones. Returns a function that ends the subscription. Calls
+   * `onStored` in between, unless the sink does not answer: a reader then knows that there are no further ones.
+   */
+  subscribe(
+    filter: TailFilter,
+    last: number,
+    send: SendTail,
+    onStored: (count: number) => void = () => {},
+  ): () => void {
     let held: (DecisionEvent | undefined)[] | undefined = []
     let ended = false
     let leave = () => {}
@@ -67,12 +75,15 @@ export class EventTail {
       leave = this.#join(filter, (event) => (held === undefined ? send(event) : held.push(event)))
       this.#pollLater()
       const range = { fromMs: 0, toMs: this.#deps.nowMs() + CLOCK_SKEW_MS }
-      const newest = last === 0 ? [] : ((await this.#find({ filter, ...range, limit: last })) ?? [])
+      const found = last === 0 ? [] : await this.#find({ filter, ...range, limit: last })
       if (ended || this.#stopped) return
+      const newest = found ?? []
       const sent = new Set(newest.map(({ event_id }) => event_id))
       const later = (held ?? []).filter((event) => event === undefined || !sent.has(event.event_id))
       held = undefined
-      for (const event of [...newest.toReversed(), ...later]) send(event)
+      for (const event of newest.toReversed()) send(event)
+      if (found !== undefined) onStored(found.length)
+      for (const event of later) send(event)
     }
     void start()
     return () => {

@@ -3,14 +3,12 @@
 import type { KeyHash } from '../log.ts'
 import type { Analytics, Filter } from './analytics.ts'
 import { hashedTenant } from './batches.ts'
-import { hashedName, storable } from './client-key.ts'
+import { HASHED, hashedName, storable } from './client-key.ts'
 import type { ClientKind } from './event.ts'
 import type { KeyMode } from './pipeline.ts'
 import { PLAN_LENGTH_MAX, TENANT_LENGTH_MAX } from './rollup.ts'
 
 /** A text that is a hash already, copied from an answer, stays as it is. */
-const HASHED = /^hmac:[0-9a-f.]+$/
-
 export function hashingAnalytics(analytics: Analytics, keys: KeyMode, hash: KeyHash): Analytics {
   const clientName = (kind: ClientKind, name: string) =>
     HASHED.test(name) || (keys === 'clear' && kind !== 'api_key')

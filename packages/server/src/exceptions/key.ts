@@ -3,6 +3,7 @@
 import type { Rule } from 'sluice'
 import { canonicalAddress } from 'sluice/http'
 import { ADDRESS_FIX } from '../checks/check-body.ts'
+import { HASHED } from '../events/client-key.ts'
 import { invalidField } from '../problems/problem.ts'
 
 export type Key = {
@@ -34,6 +35,12 @@ export function keyOfRule(text: string, rule: Rule, ipv6Prefix: number): Key {
   if (fact !== '' && text === '')
     throw invalidField('key', text, `give a value of "${fact}", the first fact of the scope of rule ${rule.rule_id}`)
   return { fact, owner: ownerOf(fact, text, text, ipv6Prefix) }
+}
+
+/** Refuses the hash that events store in place of a key: no request has it, so an exception would never apply. */
+export function requirePlain(key: Key, text: string): Key {
+  if (!HASHED.test(key.owner)) return key
+  throw invalidField('key', text, 'give the key itself: this is its hash, as events store it, which no request has')
 }
 
 export function keyText({ fact, owner }: Key): string {

@@ -3,7 +3,7 @@
 
 import { type FieldError, type Rule, suggestion } from 'sluice'
 import { invalidRequest, ProblemError } from '../problems/problem.ts'
-import { type Key, keyOfRule, parseKey } from './key.ts'
+import { type Key, keyOfRule, parseKey, requirePlain } from './key.ts'
 import { expiryIn, LIFETIME_FIX, lifetimeSeconds } from './lifetime.ts'
 
 /** Effect of an override, with the field names of the API. */
@@ -94,7 +94,10 @@ export function parseOverride(
   const effect = effectOf(body)
   return {
     ruleId,
-    key: rule === undefined ? parseKey(body.key, ipv6Prefix) : keyOfRule(body.key, rule, ipv6Prefix),
+    key: requirePlain(
+      rule === undefined ? parseKey(body.key, ipv6Prefix) : keyOfRule(body.key, rule, ipv6Prefix),
+      body.key,
+    ),
     effect,
     reason,
     expiresAt: body.expires_in === undefined ? null : expiryIn('expires_in', body.expires_in, nowMs),

@@ -18,16 +18,31 @@ export type Step = Counts & { readonly at: number }
 /** Steps of one length, oldest first. */
 export type Figures = { readonly stepSeconds: number; readonly steps: readonly Step[] }
 
-/** Length and number of the steps that are kept: one minute in seconds, five minutes in steps of 5 s. */
-export const RESOLUTIONS: readonly { readonly stepSeconds: number; readonly kept: number }[] = [
-  { stepSeconds: 1, kept: 60 },
-  { stepSeconds: 5, kept: 60 },
-]
+/** Length and number of the steps that are shown: one minute in seconds, five minutes in steps of 5 s. */
+export type Resolution = { readonly stepSeconds: number; readonly shown: number }
+
+export const MINUTE: Resolution = { stepSeconds: 1, shown: 60 }
+export const RESOLUTIONS: readonly Resolution[] = [MINUTE, { stepSeconds: 5, shown: 60 }]
+
+/** Every process reports this often. */
+export const REPORT_MS = 2000
+/** Reports are not read more often than this, however many clients ask. */
+export const READ_MS = 1000
+/** A second is complete when the reports of all processes with it have been read; one second for their way. */
+const DELAY_MS = REPORT_MS + READ_MS + 1000
+/** Time for which a process keeps steps beyond those shown: they are shown late, from reports that are older. */
+const MARGIN_SECONDS = 10
+
+/** Starts of the first step that is shown and of the first one that is not complete, in seconds since the epoch. */
+export function shownPeriod({ stepSeconds, shown }: Resolution, nowMs: number): { from: number; to: number } {
+  const to = Math.floor((nowMs - DELAY_MS) / 1000 / stepSeconds) * stepSeconds
+  return { from: to - shown * stepSeconds, to }
+}
 
 const SOURCES: readonly Source[] = ['store', 'lease', 'local', 'policy']
 
 export class FigureRings {
-  readonly #rings = RESOLUTIONS.map(({ stepSeconds, kept }) => new FigureRing(stepSeconds, kept))
+  readonly #rings = RESOLUTIONS.map((resolution) => new FigureRing(resolution))
 
   /** Adds decisions of the second that starts at `at`. */
   add(counts: Counts, at: number): void {
@@ -44,9 +59,9 @@ class FigureRing {
   readonly #kept: number
   #steps: Step[] = []
 
-  constructor(stepSeconds: number, kept: number) {
+  constructor({ stepSeconds, shown }: Resolution) {
     this.#stepSeconds = stepSeconds
-    this.#kept = kept
+    this.#kept = shown + Math.ceil(MARGIN_SECONDS / stepSeconds)
   }
 
   add(counts: Counts, second: number): void {

@@ -6,15 +6,24 @@ import { lacking, SILENT_MS } from '../compatibility/requirements.ts'
 import type { Log } from '../log.ts'
 import type { ApiHotKey } from './api-hot-key.ts'
 import { FEATURES } from './features.ts'
-import { type Counts, FigureRings, type Figures, mergeSteps, minus, RESOLUTIONS } from './figures.ts'
+import {
+  type Counts,
+  FigureRings,
+  type Figures,
+  MINUTE,
+  mergeSteps,
+  minus,
+  READ_MS,
+  REPORT_MS,
+  RESOLUTIONS,
+  shownPeriod,
+} from './figures.ts'
 import type { NodeReport, OpenAlert } from './node-report.ts'
 import type { ReportStore, StoredReport } from './report-store.ts'
 
 const SECOND_MS = 1000
-const REPORT_MS = 2000
-/** Reports are not read more often than this, however many clients ask. */
-const READ_MS = 1000
-const RATE_SECONDS = 10
+/** Timers of a second fire some milliseconds early or late: the report of every second one is due. */
+const TIMER_MS = 500
 
 export type FleetNode = Omit<NodeReport, 'status' | 'figures' | 'alerts' | 'hot_keys' | 'understands'> & {
   readonly status: NodeReport['status'] | 'silent'
@@ -118,7 +127,7 @@ export class Fleet {
     const counts = this.#deps.counts()
     this.#rings.add(minus(counts, this.#counts), Math.round(this.#nowMs() / SECOND_MS) - 1)
     this.#counts = counts
-    if (this.#nowMs() - this.#reportedMs >= REPORT_MS) void this.#report()
+    if (this.#nowMs() - this.#reportedMs >= REPORT_MS - TIMER_MS) void this.#report()
     if (!this.#stopped) this.#tickLater()
   }
 
@@ -167,15 +176,15 @@ function knownOf({ text, ageMs }: StoredReport): Known[] {
   }
 }
 
-/** Rates cover ten seconds and end early enough that the reports of all nodes have arrived. */
+/** Rates are means of the last minute, the same as in the figures of the fleet: those of all nodes add up to it. */
 export function nodeOf({ report, ageMs }: Known, nowMs: number): FleetNode {
   const { figures, alerts: _alerts, hot_keys: _hotKeys, understands = null, ...facts } = report
   const isSilent = ageMs > SILENT_MS
-  const end = Math.floor((nowMs - REPORT_MS) / SECOND_MS)
-  const recent = figures[0]?.steps.filter(({ at }) => at >= end - RATE_SECONDS && at < end) ?? []
+  const { from, to } = shownPeriod(MINUTE, nowMs)
+  const recent = figures[0]?.steps.filter(({ at }) => at >= from && at < to) ?? []
   const steps = isSilent ? [] : recent
   const perSecond = (count: (step: Counts) => number) =>
-    Math.round((steps.reduce((sum, step) => sum + count(step), 0) / RATE_SECONDS) * 10) / 10
+    Math.round((steps.reduce((sum, step) => sum + count(step), 0) / MINUTE.shown) * 10_000) / 10_000
   return {
     ...facts,
     status: isSilent ? 'silent' : facts.status,

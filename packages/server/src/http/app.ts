@@ -15,6 +15,7 @@ import type { Audited, AuditVerdict } from '../audit/audit.ts'
 import type { ListAudit } from '../audit/audit-list.ts'
 import type { CheckController } from '../checks/check-controller.ts'
 import type { DecisionHistory } from '../checks/decision-history.ts'
+import type { KnownKeys } from '../checks/known-keys.ts'
 import type { Receipts } from '../checks/receipts.ts'
 import { createRefund } from '../checks/refund.ts'
 import type { SharedDecisions } from '../checks/shared-decisions.ts'
@@ -115,6 +116,7 @@ export type EventsDeps = {
   readonly pipeline: EventPipeline | undefined
   readonly findViolations: FindViolations | undefined
   readonly analytics: Analytics | undefined
+  readonly knownKeys: KnownKeys | undefined
   /** Age of the oldest event of this node that waits to be stored where analytics read. */
   lagMs(): number
   degradedReason(): string | undefined
@@ -215,7 +217,7 @@ export async function createApp(deps: AppDeps): Promise<FastifyInstance> {
     ruleSetRoutes(scope, { limiter, live, ruleStore, rollouts })
     ruleValidationRoute(scope, { limiter, live, ruleStore, clock })
   })
-  explainRoute(app, limiter, clock)
+  explainRoute(app, limiter, clock, events.knownKeys)
   decisionsRoutes(app, { history, sharedDecisions, keyHash, headers, workers })
   hotKeysRoute(app, { limiter, keyHash, workers, fleet: deps.fleet })
   webhooksRoute(app, workers)

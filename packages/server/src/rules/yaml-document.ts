@@ -36,7 +36,7 @@ export function parseYaml(text: string, { merge = false }: { readonly merge?: bo
   const targets = new Map<Alias, Node>()
   const found = [...document.errors, ...document.warnings].flatMap(({ code, message, pos }) => {
     if (code !== 'MULTIPLE_DOCS') return { at: pos[0], why: message }
-    return isBlank(text.slice(pos[0])) ? [] : { at: pos[0], why: 'a second document begins here; use a file for each' }
+    return isBlank(text.slice(pos[0])) ? [] : { at: pos[0], why: 'multiple documents; use a file for each' }
   })
   const anchors = new Map<string, Node>()
   const addAnchor = (node: Node) => {

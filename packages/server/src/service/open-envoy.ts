@@ -5,9 +5,10 @@ import type { Limiter } from 'sluice'
 import type { CheckController } from '../checks/check-controller.ts'
 import { NO_CONFIG } from '../envoy/config-files.ts'
 import { followConfig } from '../envoy/live-config.ts'
-import { createRateLimitService, type DecideRateLimit } from '../envoy/rate-limit-service.ts'
+import { createRateLimitService, type DecideRateLimit, type RateLimitOptions } from '../envoy/rate-limit-service.ts'
 import { RuleDomains } from '../envoy/rule-domains.ts'
 import type { Log } from '../log.ts'
+import type { EnvoySettings } from '../settings/envoy-settings.ts'
 import type { Settings } from '../settings/settings.ts'
 import type { OpenStore } from '../store/open-store.ts'
 
@@ -22,7 +23,7 @@ export type OpenEnvoyDeps = {
 
 /** Throws RULE_INVALID if the configuration is invalid. */
 export function openEnvoy(settings: Settings, { limiter, store, checks, log }: OpenEnvoyDeps): OpenEnvoy {
-  const { envoyConfig: path, envoyHeaders: headers, envoyOverrides, envoyMetadata } = settings
+  const { envoyConfig: path } = settings
   const live = path === undefined ? undefined : followConfig(path, log)
   const config = live === undefined ? () => NO_CONFIG : () => live.current()
   const ruleDomains = new RuleDomains(limiter, settings.envoyDomains ?? [], log)
@@ -33,7 +34,23 @@ export function openEnvoy(settings: Settings, { limiter, store, checks, log }: O
     store: store.store,
     ...{ limiter, checks, config, ruleDomains },
     newId: () => randomUUID(),
-    options: { headers, metadata: envoyMetadata === 'on', overrides: envoyOverrides === 'on' },
+    options: rateLimitOptions(settings),
   })
   return { decide, close: () => live?.stop() }
+}
+
+export function rateLimitOptions(settings: EnvoySettings): RateLimitOptions {
+  const { envoyHeaders: headers, envoyLimitHeader, envoyRemainingHeader, envoyResetHeader } = settings
+  return {
+    headers,
+    plainNames: [envoyLimitHeader, envoyRemainingHeader, envoyResetHeader],
+    metadata: settings.envoyMetadata === 'on',
+    overrides: settings.envoyOverrides === 'on',
+    compat: {
+      shadowMode: settings.envoyShadowMode === 'on',
+      quotaMode: settings.envoyQuotaMode === 'on',
+      stopAtLimit: settings.envoyStopAtLimit === 'on',
+      keyPrefix: settings.envoyKeyPrefix,
+    },
+  }
 }

@@ -3,6 +3,7 @@
 import { resolve } from 'node:path'
 import { type Clock, type Limiter, type Store, systemClock, wallClock } from 'sluice'
 import { createEndpointPattern } from '../checks/endpoint-pattern.ts'
+import { KnownKeys } from '../checks/known-keys.ts'
 import type { Database } from '../db/database.ts'
 import { Retention } from '../db/retention.ts'
 import type { Analytics } from '../events/analytics.ts'
@@ -19,6 +20,7 @@ import { type FindViolations, findViolations } from '../events/violations.ts'
 import { type KeyHash, keyHash, type Log } from '../log.ts'
 import type { Metrics } from '../metrics/metrics.ts'
 import type { Settings } from '../settings/settings.ts'
+import type { SharedValues } from '../store/shared-values.ts'
 import { nodeName } from '../worker-number.ts'
 import { keyMode, openSinks, type SinkSettings } from './open-sinks.ts'
 
@@ -29,6 +31,8 @@ export type OpenEvents = {
   readonly analytics: Analytics | undefined
   readonly findViolations: FindViolations | undefined
   readonly keyHash: KeyHash
+  /** Undefined if no sink is configured. */
+  readonly knownKeys: KnownKeys | undefined
   /** Age of the oldest event of this node that waits to be stored where analytics read. */
   lagMs(): number
   degradedReason(): string | undefined
@@ -42,6 +46,8 @@ export type EventsDeps = {
   readonly database: Database | undefined
   readonly limiter: Limiter
   readonly store: Store | undefined
+  /** Undefined: the buckets are in this process. */
+  readonly sharedValues?: SharedValues | undefined
   readonly metrics: Metrics
   readonly log: Log
   /** Outlives a worker. */
@@ -59,7 +65,8 @@ export async function openEvents(settings: EventsSettings, deps: EventsDeps): Pr
   const isUnused = database === undefined && eventsSinks.length === 0 && settings.eventsQuery === undefined
   if (isUnused) return noEvents(settings.keySecret)
   const secret = readKeySecret(settings.keySecret, resolve(settings.dataDir))
-  const hash = cachedHash(keyHash(secret))
+  const knownKeys = new KnownKeys(keyHash(secret), secret, deps.sharedValues)
+  const hash = cachedHash(keyHash(secret), (fact, value) => knownKeys.remember(fact, value))
   const opened = await openSinks(settings, log)
   const keys = keyMode(settings, 'embedded')
   const sinks = [...(isEmbedded ? [{ sink: embeddedSink(database.background), keys }] : []), ...opened.sinks]
@@ -96,6 +103,7 @@ export async function openEvents(settings: EventsSettings, deps: EventsDeps): Pr
     analytics: queried && hashingAnalytics(queried.analytics, queried.keys, hash),
     findViolations: retention && findSince(database as Database, retention, hash), // there is one with a retention
     keyHash: hash,
+    knownKeys,
     lagMs: () => (pipeline?.totals().sinks.find(({ name }) => name === source)?.lagSeconds ?? 0) * 1000,
     degradedReason: () => (isForeign(secrets) ? FOREIGN_SECRET : pipeline?.degradedReason()),
     close: async (ms) => {
@@ -112,6 +120,7 @@ function noEvents(secret: string | undefined): OpenEvents {
     analytics: undefined,
     findViolations: undefined,
     keyHash: keyHash(secret),
+    knownKeys: undefined,
     lagMs: () => 0,
     degradedReason: () => undefined,
     close: async () => {},

@@ -82,7 +82,7 @@ export async function openExceptions(
   const retention = keepExceptions(database, clock, deps.log)
   metrics.watchExceptions(() => ({
     overrides: overrideFeed.size,
-    signals: state.signals.filter(({ expiresAtMs }) => expiresAtMs > nowMs()).length,
+    signals: state.signals.filter(({ expiresAtMs }) => expiresAtMs === null || expiresAtMs > nowMs()).length,
     bypassTokens: registry.valid,
     frozen: state.incident.freeze !== undefined,
     globalFactor: activeFactor(state.incident.factors, nowMs())?.factor ?? 1,

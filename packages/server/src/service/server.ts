@@ -235,7 +235,10 @@ async function openCheckServices(
   })
   closers.push(() => admin.close())
   const { countsFile } = workers
-  const events = await openEvents(settings, { database, limiter, store: store.store, metrics, log, countsFile })
+  const { sharedValues } = store
+  const events = await openEvents(settings, {
+    ...{ database, limiter, store: store.store, sharedValues, metrics, log, countsFile },
+  })
   closers.push((leftMs) => events.close(leftMs() - AFTER_EVENTS_MS))
   const rollouts = await openRollouts({ database, limiter, live, metrics, log, timing: timing.rollouts })
   closers.push(() => rollouts.close())

@@ -4,6 +4,7 @@
 import { parseArgs } from 'node:util'
 import { type FieldError, nearest, suggestion } from 'sluice'
 import { printable } from '../text/printable.ts'
+import { otherVariables } from './envoy-settings.ts'
 import type { Setting, SettingsTable } from './setting.ts'
 import { SETTINGS, type Settings } from './settings.ts'
 
@@ -15,21 +16,29 @@ type Environment = Readonly<Record<string, string | undefined>>
 /** Text of a setting, and the flag or variable that it came from. */
 type Given = { readonly field: string; readonly text: string }
 type AnySetting = Setting<unknown, string>
+type Refused = NonNullable<AnySetting['insteadOf']>
 type Table = Readonly<Record<string, AnySetting>>
 
 /** Variables of client commands, such as `sluice check`. */
 const CLIENT_VARIABLES = ['SLUICE_URL', 'SLUICE_TOKEN', 'SLUICE_GRPC_URL']
 
+/** Texts of `strconv.ParseBool`. */
+const [GO_TRUE, GO_FALSE] = [/^(1|t|T|true|True|TRUE)$/, /^(0|f|F|false|False|FALSE)$/]
+/** The setting beside which variables of envoyproxy/ratelimit are read. */
+const ORIGINAL_CONFIG = 'envoyConfig' satisfies keyof Settings
+
 const NO_DETECTORS =
   'remove it: the detectors are gone, because each counted one process only; find abuse in the events and send a ' +
   'signal, as in docs/guides/exceptions.md#finding-abuse'
-/** Advice for settings that were removed, by flag. Refused, because ignoring one drops a protection unnoticed. */
-const REMOVED: ReadonlyMap<string, string> = new Map(
-  ['detect-refusals', 'detect-keys', 'detect-ttl'].map((flag) => [flag, NO_DETECTORS]),
-)
+/** Settings that were removed. Refused, because ignoring one drops a protection unnoticed. */
+const REMOVED: readonly Refused[] = ['detect-refusals', 'detect-keys', 'detect-ttl'].map((flag) => {
+  return { flag, env: `SLUICE_${flag.toUpperCase().replaceAll('-', '_')}`, fix: NO_DETECTORS }
+})
 
 export function readCommand(args: readonly string[], environment: Environment): CommandLine {
-  return readSettings(SETTINGS, args, environment)
+  const read = readSettings(SETTINGS, args, environment)
+  if (read.kind === 'wrong' || read.settings.envoyConfig === undefined) return read
+  return { ...read, warnings: [...read.warnings, ...otherVariables(environment)] }
 }
 
 /** Reads the settings of a command that has its own table. */
@@ -41,23 +50,31 @@ export function readSettings<S>(
   const table: Table = of
   const entries = Object.entries(table)
   const fieldErrors: FieldError[] = []
-  const flags = readFlags(table, args, fieldErrors)
-  rejectRemoved(environment, fieldErrors)
+  const refused = [...REMOVED, ...Object.values(table).flatMap(({ insteadOf }) => insteadOf ?? [])]
+  const flags = readFlags(table, refused, args, fieldErrors)
+  rejectVariables(refused, environment, fieldErrors)
   const given = new Map<string, Given>()
   for (const [name, setting] of entries) {
     const found = flags.get(setting.flag) ?? fromEnvironment(setting, environment)
     if (found !== undefined) given.set(name, found)
   }
+  const own = [...given.keys()]
+  if (given.has(ORIGINAL_CONFIG)) addOriginalVariables(entries, environment, given, fieldErrors)
   const values = entries.map(([name, setting]) => [name, settingValue(setting, given.get(name), fieldErrors)] as const)
-  for (const name of given.keys()) rejectIneffective(name, table, given, fieldErrors)
-  if (fieldErrors.length === 0) rejectConflicts(table, Object.fromEntries(values), given, fieldErrors)
+  for (const name of own) rejectIneffective(name, table, given, fieldErrors)
+  if (fieldErrors.length === 0) rejectConflicts(table, Object.fromEntries(values), own, given, fieldErrors)
   if (fieldErrors.length > 0) return { kind: 'wrong', fieldErrors }
   // One value per entry of the table, of the type that its `read` and `fallback` return.
   const settings = Object.fromEntries(values) as unknown as S
   return { kind: 'serve', settings, warnings: unknownVariables(table, environment) }
 }
 
-function readFlags(table: Table, args: readonly string[], fieldErrors: FieldError[]): Map<string, Given> {
+function readFlags(
+  table: Table,
+  refused: readonly Refused[],
+  args: readonly string[],
+  fieldErrors: FieldError[],
+): Map<string, Given> {
   const byFlag = new Map(Object.values(table).map((setting) => [setting.flag, setting]))
   const options = Object.fromEntries([...byFlag.keys()].map((flag) => [flag, { type: 'string' as const }]))
   const { tokens } = parseArgs({ args: [...args], options, strict: false, allowPositionals: true, tokens: true })
@@ -72,7 +89,8 @@ function readFlags(table: Table, args: readonly string[], fieldErrors: FieldErro
       const text = before === undefined ? (token.value ?? '') : `${before} ${token.value ?? ''}`
       flags.set(token.name, { field: `--${token.name}`, text })
     } else if (token.kind === 'option') {
-      fieldErrors.push(unknownFlag(token.rawName, token.name, [...byFlag.keys()]))
+      const fix = refused.find(({ flag }) => flag === token.name)?.fix ?? unknownFlagFix(token.name, [...byFlag.keys()])
+      fieldErrors.push({ field: token.rawName, value: undefined, fix })
     }
     afterUnknown = token.kind === 'option' && !(token.name in options)
   }
@@ -84,17 +102,13 @@ function unexpected(text: string): FieldError {
   return { field: 'argument', value: printable(text, false), fix }
 }
 
-function unknownFlag(rawName: string, name: string, known: readonly string[]): FieldError {
-  const removed = REMOVED.get(name)
-  if (removed !== undefined) return { field: rawName, value: undefined, fix: removed }
+function unknownFlagFix(name: string, known: readonly string[]): string {
   const meant = nearest(name, [...known, 'help', 'version'])
-  const hint = meant === undefined ? '--help lists all flags' : `did you mean --${meant}?`
-  return { field: rawName, value: undefined, fix: `unknown flag; ${hint}` }
+  return `unknown flag; ${meant === undefined ? '--help lists all flags' : `did you mean --${meant}?`}`
 }
 
-function rejectRemoved(environment: Environment, fieldErrors: FieldError[]): void {
-  for (const [flag, fix] of REMOVED) {
-    const env = `SLUICE_${flag.toUpperCase().replaceAll('-', '_')}`
+function rejectVariables(refused: readonly Refused[], environment: Environment, fieldErrors: FieldError[]): void {
+  for (const { env, fix } of refused) {
     const given = fromEnvironment({ env }, environment)
     if (given !== undefined) fieldErrors.push({ field: env, value: given.text, fix })
   }
@@ -104,6 +118,24 @@ function rejectRemoved(environment: Environment, fieldErrors: FieldError[]): voi
 function fromEnvironment({ env }: Pick<AnySetting, 'env'>, environment: Environment): Given | undefined {
   const text = environment[env]
   return text ? { field: env, text } : undefined
+}
+
+/** One without effect is no mistake: envoyproxy/ratelimit ignores it too. */
+function addOriginalVariables(
+  entries: readonly (readonly [name: string, setting: AnySetting])[],
+  environment: Environment,
+  given: Map<string, Given>,
+  fieldErrors: FieldError[],
+): void {
+  for (const [name, { original }] of entries) {
+    const found = original && fromEnvironment(original, environment)
+    if (original === undefined || found === undefined || given.has(name)) continue
+    const { field, text } = found
+    if (original.whenTrue === undefined) given.set(name, found)
+    else if (GO_TRUE.test(text)) given.set(name, { field, text: original.whenTrue })
+    else if (GO_FALSE.test(text)) given.set(name, { field, text: 'off' })
+    else fieldErrors.push({ field, value: printable(text, false), fix: 'use true or false' })
+  }
 }
 
 function settingValue(setting: AnySetting, given: Given | undefined, fieldErrors: FieldError[]): unknown {
@@ -148,10 +180,12 @@ function rejectIneffective(
 function rejectConflicts(
   table: Table,
   all: object,
+  names: readonly string[],
   given: ReadonlyMap<string, Given>,
   fieldErrors: FieldError[],
 ): void {
-  for (const [name, { field, text }] of given) {
+  for (const name of names) {
+    const { field = name, text = '' } = given.get(name) ?? {}
     const { conflict, secret } = table[name] ?? {}
     const fix = conflict?.(all)
     if (fix !== undefined) fieldErrors.push({ field, value: printable(text, secret), fix })

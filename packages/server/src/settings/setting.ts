@@ -24,9 +24,16 @@ export type Setting<T, Name extends string = keyof Settings> = {
   readonly conflict?: (all: Partial<Settings>) => string | undefined
   /** May be given several times; the texts are joined by spaces. */
   readonly repeats?: true
+  /** A flag and variable that would be mistaken for this setting: refused, with the fix. */
+  readonly insteadOf?: { readonly flag: string; readonly env: string; readonly fix: string }
+  /** Variable of envoyproxy/ratelimit with this meaning: read beside its configuration, if the setting is not given. */
+  readonly original?: OriginalVariable
   /** Never shown, not even in errors. */
   readonly secret?: true
 }
+
+/** `whenTrue`: it is a boolean, and this is the text of the setting if it is true; `off` if it is false. */
+export type OriginalVariable = { readonly env: string; readonly whenTrue?: string }
 
 export type SettingsTable<S> = { readonly [K in keyof S]: Setting<S[K], Extract<keyof S, string>> }
 

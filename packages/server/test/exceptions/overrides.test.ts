@@ -30,6 +30,8 @@ const MISTAKES: [Body, string, RegExp][] = [
   [{ key: 'ip:300.1.1.1', ban: true }, 'key', /IPv4 or IPv6/],
   [{ key: 'ip:10.0.0.0/8', ban: true }, 'key', /IPv4 or IPv6/],
   [{ key: 'endpoint:GET /u', ban: true }, 'key', /user:alice/],
+  [{ key: 'api_key:hmac:0123456789abcdef', ban: true }, 'key', /give the key itself/],
+  [{ rule_id: 'per_user', key: 'hmac:0123456789abcdef', limit: 3 }, 'key', /give the key itself/],
   [{ rule_id: 'per_usr', key: 'ann', ban: true }, 'rule_id', /did you mean "per_user"/],
   [{ rule_id: 'everyone', key: 'ann', ban: true }, 'key', /one bucket for all/],
   [{ rule_id: 'several', key: 'ann', limit: 3 }, 'limit_name', /one of minute, day/],

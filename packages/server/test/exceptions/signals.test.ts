@@ -93,6 +93,7 @@ describeDatabases('signals', ({ open }) => {
     const app = await nodeWith(database, RULES)
     const mistakes: [Body, string, RegExp][] = [
       [{ key: 'alice' }, 'key', /user:alice/],
+      [{ key: 'user:hmac:0123456789abcdef' }, 'key', /give the key itself/],
       [{ kind: 'Bad Kind' }, 'kind', /a-z/],
       [{ severity: 'extreme' }, 'severity', /low, medium, high, critical/],
       [{ severity: 0.9 }, 'severity', /low, medium, high, critical/],

@@ -69,6 +69,27 @@ descriptors:
     ])
   })
 
+  it('switches of the service apply to domains of the configuration only', async () => {
+    const compat = { shadowMode: true, quotaMode: true, stopAtLimit: true, keyPrefix: '' }
+    const { ask } = rateLimits([MESSAGING], { compat, overrides: true })
+    const limited = { entries: ['to_number=1'], limit: [0, 3] as const }
+    expect(await ask('messaging', [limited])).toMatchObject({ code: OK, statuses: [{ code: OVER }] })
+    expect(await ask('other', [limited])).toMatchObject({ code: OVER, statuses: [{ code: OVER }] })
+  })
+
+  it('services with one key prefix share counters, those with others do not', async () => {
+    const shared = memoryStore()
+    const service = (keyPrefix: string) => {
+      const compat = { shadowMode: false, quotaMode: false, stopAtLimit: false, keyPrefix }
+      return rateLimits([MESSAGING], { compat, store: () => shared })
+    }
+    const remaining = async ({ ask }: RateLimits) => (await ask('messaging', [['to_number=1']])).statuses[0]?.remaining
+    const [none, blue, alsoBlue, b] = [service(''), service('blue'), service('blue'), service('b')]
+    expect([await remaining(none), await remaining(blue), await remaining(alsoBlue), await remaining(b)]).toEqual([
+      99, 99, 98, 99,
+    ])
+  })
+
   it('an unavailable store is UNAVAILABLE, never an answer', async () => {
     const dead: Store = { ...memoryStore(), take: () => Promise.reject(new Error('gone')), close: async () => {} }
     const { ask } = rateLimits([MESSAGING], { store: () => guardStore(dead) })

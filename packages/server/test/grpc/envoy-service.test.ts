@@ -43,8 +43,12 @@ test('the example rules refuse no request of Envoy, and the log says which domai
 
 describe.each(STACK_NAMES)('the rate limit service on the %s stack', (stack) => {
   test('domains of the configuration are counted, rules apply to mapped ones, others are unlimited', async () => {
-    const { folder } = configFolder({ 'a.yaml': limited('one', 1), 'b.yml': limited('two', 2), 'c.txt': 'no' })
-    const { client, metrics, address } = await serveGrpc(stack, RULES, { envoyConfig: folder, envoyDomains: ['x'] })
+    const { folder } = configFolder({ 'a.yaml': limited('one', 1), 'b.conf': limited('two', 2), '.c': 'no' })
+    const settings = { envoyConfig: folder, envoyDomains: ['x'] }
+    const { client, metrics, address, logged } = await serveGrpc(stack, RULES, settings)
+    const warned = logged.filter(({ event }) => event === 'envoy_config_warnings')
+    const warnings = [`${join(folder, '.c')}: file: not read: its name begins with a dot`]
+    expect(warned).toMatchObject([{ path: folder, warnings }])
     const ask = async (domain: string, entry: string) => {
       const { status, messages } = await client.call(SHOULD_RATE_LIMIT, requestBytes(domain, [[entry]]))
       expect(status).toBe(0)

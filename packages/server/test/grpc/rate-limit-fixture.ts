@@ -15,6 +15,8 @@ import { shouldRateLimit } from '../../src/grpc/envoy/should-rate-limit.ts'
 import type { Call, UnaryMethod } from '../../src/grpc/method.ts'
 import { ProtobufReader, ProtobufWriter } from '../../src/grpc/protobuf.ts'
 import { CallCounts, servedMethod } from '../../src/grpc/served-method.ts'
+import { rateLimitOptions } from '../../src/service/open-envoy.ts'
+import { defaultSettings } from '../../src/settings/default-settings.ts'
 
 /** Entries as `key=value`; an object adds a limit or hits. */
 export type DescriptorText =
@@ -116,6 +118,8 @@ type Options = Partial<RateLimitOptions> & {
   readonly ruleDomains?: readonly string[]
 }
 
+const DEFAULTS = rateLimitOptions(defaultSettings())
+
 export const CALL: Call = {
   path: '',
   metadata: () => undefined,
@@ -145,7 +149,7 @@ export function rateLimits(configs: readonly string[], options: Options = {}): R
     config: () => ({ domains }),
     ruleDomains: new RuleDomains(limiter, options.ruleDomains ?? ['*'], { event: () => {} }),
     newId: () => 'id',
-    options: { headers: 'off', metadata: false, overrides: false, ...options },
+    options: { ...DEFAULTS, ...options },
   })
   const method = servedMethod(
     shouldRateLimit(decide, { require: () => ({ id: '', role: undefined }) }),

@@ -72,7 +72,15 @@ type Settings = {
 }
 
 export type FlexibleLimiter<Result extends object> = FlexibleVerbs<Result> &
-  Settings & { insuranceLimiter: Insurance<Result> | undefined }
+  Settings & {
+    insuranceLimiter: Insurance<Result> | undefined
+    readonly msDuration: number
+    readonly msBlockDuration: number
+    /** The key with `keyPrefix`, as the library's limiters write it. The key in Redis is another. */
+    getKey(key: Key): string
+    /** Undoes `getKey`. */
+    parseKey(prefixed: string): string
+  }
 
 export function limiterClass<Result extends object>(
   library: FlexibleLibrary<Result>,
@@ -80,7 +88,24 @@ export function limiterClass<Result extends object>(
   options: FlexibleOptions<Result>,
 ) => FlexibleLimiter<Result> {
   const insured = insuredClass(library)
-  class SluiceLimiter extends insured {}
+  class SluiceLimiter extends insured {
+    get msDuration(): number {
+      return this.own.duration * 1000
+    }
+
+    get msBlockDuration(): number {
+      return this.own.blockDuration * 1000
+    }
+
+    getKey(key: Key): string {
+      const { keyPrefix } = this.own
+      return keyPrefix === '' ? String(key) : `${keyPrefix}:${key}`
+    }
+
+    parseKey(prefixed: string): string {
+      return prefixed.slice(this.getKey('').length)
+    }
+  }
   // Overrides accessors of the library's base class, some of which throw.
   for (const name of SETTINGS) {
     Object.defineProperty(SluiceLimiter.prototype, name, {

@@ -1,6 +1,7 @@
 // Connections of the store, duplicated from the user's client (`ioredis` or `redis`) with options under which a command
 // is sent at most once, and fails immediately without a connection: never queued, never retried.
 
+import { systemTimers } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'
 import {
   connectIoRedisCluster,
@@ -80,10 +81,30 @@ export type NodeRedisSentinelLike = {
   on(event: 'error', listener: (error: Error) => void): unknown
 }
 
+/** The members of a node-redis pool that the store uses. */
+export type NodeRedisPoolLike = {
+  readonly isOpen: boolean
+  execute(task: Borrow): Promise<void>
+}
+
+/** The members of a Sentinel client of node-redis 5 that the store uses: that version cannot duplicate it. */
+export type NodeRedis5SentinelLike = {
+  readonly isOpen: boolean
+  getMasterNode(): unknown
+  _execute(isReadonly: boolean, task: Borrow): Promise<void>
+  on(event: 'topology-change', listener: (change: { readonly type: string }) => void): unknown
+  off(event: 'topology-change', listener: (change: { readonly type: string }) => void): unknown
+}
+
+/** Receives a connection of a client that has no `duplicate` itself. */
+type Borrow = (client: NodeRedisLike) => Promise<void>
+
 export type RedisClient =
   | IoRedisLike
   | NodeRedisLike
   | NodeRedisSentinelLike
+  | NodeRedis5SentinelLike
+  | NodeRedisPoolLike
   | IoRedisClusterLike
   | NodeRedisClusterLike
 
@@ -104,6 +125,8 @@ export function connect(client: RedisClient, readsReplicas: boolean): Connection
   if (isIoRedisCluster(client)) return connectIoRedisCluster(client, readsReplicas)
   if (isNodeRedisCluster(client)) return connectNodeRedisCluster(client, readsReplicas)
   if (isNodeRedisSentinel(client)) return connectNodeRedisSentinel(client)
+  if (isNodeRedis5Sentinel(client)) return connectNodeRedis5Sentinel(client)
+  if (isNodeRedisPool(client)) return connectNodeRedisPool(client)
   if (isIoRedis(client)) return connectIoRedis(client)
   if (isNodeRedis(client)) return connectNodeRedis(client)
   throw optionInvalid('client', client, CLIENT_FIX)
@@ -113,7 +136,8 @@ const CLIENT_FIX = 'pass a client: new Redis(url) from "ioredis", or createClien
 
 /** Rejects URLs and other values that are not clients. */
 export function requireClient(field: string, client: unknown): void {
-  const isClient = typeof client === 'object' && client !== null && 'duplicate' in client
+  if (typeof client !== 'object' || client === null) throw optionInvalid(field, client, CLIENT_FIX)
+  const isClient = 'duplicate' in client || isNodeRedis5Sentinel(client) || isNodeRedisPool(client)
   if (!isClient) throw optionInvalid(field, client, CLIENT_FIX)
 }
 
@@ -188,13 +212,101 @@ function ignore(): void {}
 
 /** node-redis rejects commands in flight when a connection breaks; only its offline queue has to be disabled. */
 function connectNodeRedis(client: NodeRedisLike): Connection {
-  const socket = { ...client.options?.socket, ...SOCKET_LIMITS }
-  const own = client.duplicate({ disableOfflineQueue: true, pingInterval: PING_MS, socket })
+  const own = duplicateNodeRedis(client)
   return {
     send: (command, args) => own.sendCommand([command, ...args]),
     infos: async () => [String(await own.sendCommand(['INFO']))],
     attempted: firstAttempt(own),
     close: async () => own.destroy(),
+  }
+}
+
+function duplicateNodeRedis(client: NodeRedisLike): NodeRedisLike {
+  const socket = { ...client.options?.socket, ...SOCKET_LIMITS }
+  return client.duplicate({ disableOfflineQueue: true, pingInterval: PING_MS, socket })
+}
+
+/** A pool has no `duplicate`, but its connections do. The caller connects the pool; until then commands fail. */
+function connectNodeRedisPool(pool: NodeRedisPoolLike): Connection {
+  return connectBorrowed(pool, (task) => pool.execute(task)).connection
+}
+
+/**
+ * A Sentinel client of node-redis 5 has no `duplicate`, but its connection to the primary does. After a failover, or an
+ * error that may be one, the next connection is borrowed. The caller connects the client; until then commands fail.
+ */
+function connectNodeRedis5Sentinel(client: NodeRedis5SentinelLike): Connection {
+  const { connection, renew } = connectBorrowed(client, (task) => client._execute(false, task), true)
+  const onChange = ({ type }: { readonly type: string }) => {
+    if (type === 'MASTER_CHANGE') renew()
+  }
+  client.on('topology-change', onChange)
+  return {
+    ...connection,
+    close: () => {
+      client.off('topology-change', onChange)
+      return connection.close()
+    },
+  }
+}
+
+/** `isDroppedOnError`: a connection with an error is replaced, instead of reconnecting to the same address. */
+function connectBorrowed(
+  client: { readonly isOpen: boolean },
+  lend: (task: Borrow) => Promise<void>,
+  isDroppedOnError = false,
+): { readonly connection: Connection; renew(): void } {
+  let own: NodeRedisLike | undefined
+  let isBorrowing = false
+  let isClosed = false
+  let lastError = new Error('the Redis client is not connected: call connect() on it')
+  let settleFirst = ignore
+  const first = new Promise<void>((resolve) => {
+    settleFirst = resolve
+  })
+  const drop = () => {
+    if (own?.isOpen === true) own.destroy()
+    own = undefined
+  }
+  const adopt = (fresh: NodeRedisLike) => {
+    own = fresh
+    fresh.on('error', (error) => {
+      lastError = error
+      if (isDroppedOnError && own === fresh) drop()
+    })
+    void firstAttempt(fresh).then(settleFirst)
+  }
+  const borrow = () => {
+    if (own !== undefined || isBorrowing || !client.isOpen) return
+    isBorrowing = true
+    lend(async (lent) => {
+      if (!isClosed) adopt(duplicateNodeRedis(lent))
+    })
+      .catch((error: Error) => {
+        lastError = error
+      })
+      .finally(() => {
+        isBorrowing = false
+      })
+  }
+  const stop = systemTimers.every(reconnectPauseMs(), borrow)
+  borrow()
+  const send = (args: string[]) => (own === undefined ? Promise.reject(lastError) : own.sendCommand(args))
+  return {
+    renew: () => {
+      drop()
+      borrow()
+    },
+    connection: {
+      send: (command, args) => send([command, ...args]),
+      infos: async () => [String(await send(['INFO']))],
+      attempted: attempt(first),
+      close: async () => {
+        isClosed = true
+        stop()
+        drop()
+      },
+    },
   }
 }
 
@@ -229,7 +341,15 @@ function isIoRedis(client: RedisClient): client is IoRedisLike {
 }
 
 function isNodeRedisSentinel(client: RedisClient): client is NodeRedisSentinelLike {
-  return 'getMasterNode' in client && 'sendCommand' in client
+  return 'getMasterNode' in client && 'duplicate' in client
+}
+
+function isNodeRedis5Sentinel(client: object): client is NodeRedis5SentinelLike {
+  return 'getMasterNode' in client && '_execute' in client && !('duplicate' in client)
+}
+
+function isNodeRedisPool(client: object): client is NodeRedisPoolLike {
+  return 'totalClients' in client && 'execute' in client
 }
 
 function isNodeRedis(client: RedisClient): client is NodeRedisLike {

@@ -40,11 +40,16 @@ export type Signal = {
   /** `credential_stuffing`, …: 1 to 64 of `a-z 0-9 _ . -`. */
   readonly kind: string
   readonly severity: Severity
-  readonly expiresAtMs: number
+  /** By wall-clock time; null: forever. */
+  readonly expiresAtMs: number | null
 }
 
 /** Multiplies every limit. The result is at least 1. */
-export type GlobalFactor = { readonly factor: number; readonly expiresAtMs: number }
+export type GlobalFactor = {
+  readonly factor: number
+  /** By wall-clock time; null: forever. */
+  readonly expiresAtMs: number | null
+}
 
 /** Overrides to add or replace, by id, and ids to remove. `replaceAll` removes all others. */
 export type OverrideChanges = {
@@ -105,7 +110,7 @@ export function checkGlobalFactor(given: unknown): void {
   if (given === undefined) return
   const fields = isObject(given) ? given : {}
   const errors = isFactor(fields.factor) ? [] : [factorError('factor', fields.factor)]
-  if (!isTime(fields.expiresAtMs)) errors.push(timeError('expiresAtMs', fields.expiresAtMs))
+  errors.push(...expiryErrors(fields.expiresAtMs, 'expiresAtMs'))
   if (errors.length > 0) throw optionsInvalid(errors)
 }
 
@@ -135,7 +140,7 @@ function overrideErrors(given: unknown, path: string): FieldError[] {
   if (ruleId === null && OF_ONE_RULE.some((fact) => fact === given.fact)) {
     errors.push({ field: `${path}.ruleId`, value: ruleId, fix: `name the rule: its key starts with "${given.fact}"` })
   }
-  if (expiresAtMs !== null && !isTime(expiresAtMs)) errors.push(timeError(`${path}.expiresAtMs`, expiresAtMs))
+  errors.push(...expiryErrors(expiresAtMs, `${path}.expiresAtMs`))
   return [...errors, ...effectErrors(given.effect, `${path}.effect`)]
 }
 
@@ -169,8 +174,7 @@ function signalErrors(given: unknown, path: string): FieldError[] {
   if (!SEVERITIES.some((known) => known === severity)) {
     errors.push({ field: `${path}.severity`, value: severity, fix: `use one of ${SEVERITIES.join(', ')}` })
   }
-  if (!isTime(expiresAtMs)) errors.push(timeError(`${path}.expiresAtMs`, expiresAtMs))
-  return errors
+  return [...errors, ...expiryErrors(expiresAtMs, `${path}.expiresAtMs`)]
 }
 
 function keyErrors({ fact, owner }: Readonly<Record<string, unknown>>, path: string): FieldError[] {
@@ -197,10 +201,7 @@ function factorError(field: string, value: unknown): FieldError {
   return { field, value, fix: `give a number above 0 and at most ${FACTOR_MAX}` }
 }
 
-function isTime(value: unknown): boolean {
-  return typeof value === 'number' && Number.isFinite(value)
-}
-
-function timeError(field: string, value: unknown): FieldError {
-  return { field, value, fix: 'give a time in milliseconds since the epoch' }
+function expiryErrors(value: unknown, field: string): FieldError[] {
+  if (value === null || (typeof value === 'number' && Number.isFinite(value))) return []
+  return [{ field, value, fix: 'give a time in milliseconds since the epoch, or null for never' }]
 }

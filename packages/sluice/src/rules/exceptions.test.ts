@@ -131,6 +131,14 @@ test('signals tighten the rules that list their kind, by the strongest, until th
   expect(await resultOf(limiter)).toBe('100')
 })
 
+test('signals and the global factor with expiresAtMs null stay forever', async () => {
+  const { limiter, time } = limiterAt([{ ...PER_USER, limit: 100, on_signal: { stuffing: { factor: 0.5 } } }])
+  limiter.setSignals([{ fact: 'user', owner: 'ada', kind: 'stuffing', severity: 'low', expiresAtMs: null }])
+  limiter.setGlobalFactor({ factor: 0.5, expiresAtMs: null })
+  time.ms += 1e12
+  expect([await resultOf(limiter), await resultOf(limiter, { user: 'bob' })]).toEqual(['25', '50'])
+})
+
 test('the global factor multiplies every limit down to 1, lifts no ban, and expires', async () => {
   const rules = [PER_USER, { rule_id: 'tiny', scope: 'per_ip', limit: 1, window: '1m' }]
   const { limiter, time } = limiterAt([

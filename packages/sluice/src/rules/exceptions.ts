@@ -195,7 +195,8 @@ export class Exceptions {
 
   #liveFactor(): number {
     if (this.#factor === undefined) return 1
-    if (this.#factor.expiresAtMs > this.#nowMs()) return this.#factor.factor
+    const { factor, expiresAtMs } = this.#factor
+    if (expiresAtMs === null || expiresAtMs > this.#nowMs()) return factor
     this.setGlobalFactor(undefined)
     return 1
   }

@@ -29,6 +29,22 @@ function plain(result: unknown): object {
 test('has the type that the library expects', () => {
   expect(new SluiceLimiter({ points: 1, duration: 1 })).toBeInstanceOf(RateLimiterCompatibleAbstract)
   expectTypeOf<InstanceType<typeof SluiceLimiter>>().toExtend<library.RateLimiterCompatibleAbstract>()
+  expectTypeOf<InstanceType<typeof SluiceLimiter>>().toExtend<library.RateLimiterAbstract>()
+})
+
+test.each(['rlflx', 'a:b', ''])('durations and keys are those of the library, with keyPrefix "%s"', (keyPrefix) => {
+  const options = { points: 2, duration: 1.5, blockDuration: 3, keyPrefix }
+  const limiters = [new RateLimiterMemory(options), new SluiceLimiter(options)]
+  for (const limiter of limiters) {
+    const { msDuration, msBlockDuration } = limiter
+    expect({ msDuration, msBlockDuration }).toEqual({ msDuration: 1500, msBlockDuration: 3000 })
+    limiter.duration = 2
+    expect(limiter.msDuration).toBe(2000)
+  }
+  const [theirs, ours] = limiters.map((limiter) =>
+    ['user', 'rlflx:user', ''].map((key) => [limiter.getKey(key), limiter.parseKey(limiter.getKey(key))]),
+  )
+  expect(ours).toEqual(theirs)
 })
 
 onEachStore((bench) => {

@@ -1,5 +1,6 @@
 // Load of many users during a failover, and statistics per user.
 
+import { createSentinel } from 'redis5'
 import { createLimiter, type Limiter } from 'sluice'
 import { type RedisClient, type RedisStore, redisStore } from 'sluice/redis'
 import { onTestFinished, vi } from 'vitest'
@@ -110,6 +111,21 @@ export class FailoverLoad {
   #of(user: string): readonly Reply[] {
     return this.replies.get(user) ?? []
   }
+}
+
+export type OnTestFinished = (clean: () => void | Promise<void>) => void
+
+/** node-redis 5 cannot duplicate its Sentinel client, so the caller connects it. */
+export async function connectedSentinel5(
+  sentinelRootNodes: { host: string; port: number }[],
+  name: string,
+  atEnd: OnTestFinished = onTestFinished,
+): Promise<RedisClient> {
+  const client = createSentinel({ sentinelRootNodes, name })
+  client.on('error', () => {}) // a sentinel that does not answer
+  atEnd(() => void client.destroy())
+  await client.connect()
+  return client
 }
 
 export function slotOfUser(user: string): number {

@@ -8,7 +8,7 @@ import { createCluster, createSentinel } from 'redis'
 import type { RedisClient } from 'sluice/redis'
 import { startRedis, startRedisCluster, startSentinels } from 'sluice/testing'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
-import { FailoverLoad, LIMIT, slotOfUser } from './failover-load.ts'
+import { connectedSentinel5, FailoverLoad, LIMIT, slotOfUser } from './failover-load.ts'
 
 const GUIDE = new URL('../../../../docs/guides/redis.md', import.meta.url)
 const START = '<!-- failover:start -->'
@@ -37,6 +37,7 @@ const FLEETS: Record<string, () => Promise<Fleet>> = {
     clusterFleet((nodes) => createCluster({ rootNodes: nodes.map((socket) => ({ socket })) })),
   'Sentinel, ioredis': () => sentinelFleet((sentinels, name) => new Redis({ sentinels, name, lazyConnect: true })),
   'Sentinel, node-redis': () => sentinelFleet((sentinelRootNodes, name) => createSentinel({ sentinelRootNodes, name })),
+  'Sentinel, node-redis 5': () => sentinelFleet(connectedSentinel5),
 }
 
 type Address = { host: string; port: number }
@@ -50,10 +51,12 @@ async function clusterFleet(clientOf: (nodes: Address[]) => RedisClient): Promis
   return { client: clientOf([...cluster.addresses]), kill: async () => victim?.stop(), isAffected }
 }
 
-async function sentinelFleet(clientOf: (sentinels: Address[], name: string) => RedisClient): Promise<Fleet> {
+async function sentinelFleet(
+  clientOf: (sentinels: Address[], name: string) => RedisClient | Promise<RedisClient>,
+): Promise<Fleet> {
   const { sentinels, name, primary, stop } = await startSentinels()
   onTestFinished(stop)
-  return { client: clientOf([...sentinels], name), kill: () => primary.stop(), isAffected: () => true }
+  return { client: await clientOf([...sentinels], name), kill: () => primary.stop(), isAffected: () => true }
 }
 
 const rows: Row[] = []
@@ -119,7 +122,7 @@ test('docs/guides/redis.md has a row for each fleet', () => {
   const updated = process.env.UPDATE_FIGURES === '1'
   if (updated) writeFileSync(GUIDE, page.slice(0, before) + tableOf(rows) + page.slice(after))
   const table = updated ? tableOf(rows) : page.slice(before, after)
-  expect(table.match(/^\| \w+, [\w-]+ \|/gm)).toEqual(Object.keys(FLEETS).map((fleet) => `| ${fleet} |`))
+  expect(table.match(/^\| \w+, [\w -]+ \|/gm)).toEqual(Object.keys(FLEETS).map((fleet) => `| ${fleet} |`))
 })
 
 function tableOf(measured: readonly Row[]): string {

@@ -7,7 +7,8 @@ import { createSentinel } from 'redis'
 import { createLimiter } from 'sluice'
 import { type RedisClient, redisStore } from 'sluice/redis'
 import { startSentinels } from 'sluice/testing'
-import { expect, onTestFinished, test, vi } from 'vitest'
+import { test, vi } from 'vitest'
+import { connectedSentinel5, type OnTestFinished } from './failover-load.ts'
 
 const LIMIT = 100_000
 const RULES = [{ rule_id: 'strict', limit: LIMIT, window: '365d', algorithm: 'fixed_window', consistency: 'strict' }]
@@ -15,19 +16,23 @@ const PATIENTLY = { timeout: 60_000, interval: 10 }
 
 type Sentinels = { host: string; port: number }[]
 
-const CLIENTS: Record<string, (sentinels: Sentinels, name: string) => RedisClient> = {
+type Open = (sentinels: Sentinels, name: string, onTestFinished: OnTestFinished) => RedisClient | Promise<RedisClient>
+
+const CLIENTS: Record<string, Open> = {
   ioredis: (sentinels, name) => new Redis({ sentinels, name, lazyConnect: true }),
-  'node-redis': (sentinelRootNodes, name) => createSentinel({ sentinelRootNodes, name }) as unknown as RedisClient,
+  'node-redis': (sentinelRootNodes, name) => createSentinel({ sentinelRootNodes, name }),
+  'node-redis 5': connectedSentinel5,
 }
 
-test.each(Object.entries(CLIENTS))(
+// Concurrent, because sentinels take seconds to agree.
+test.concurrent.for(Object.entries(CLIENTS))(
   '%s follows a planned failover before the old primary is demoted',
-  async (_client, open) => {
+  async ([, open], { expect, onTestFinished }) => {
     const fleet = await startSentinels()
     onTestFinished(fleet.stop)
     const [replica] = fleet.replicas
     if (replica === undefined) throw new Error('no replica')
-    const store = redisStore(open([...fleet.sentinels], fleet.name), { deadlineMs: 5000 })
+    const store = redisStore(await open([...fleet.sentinels], fleet.name, onTestFinished), { deadlineMs: 5000 })
     const limiter = createLimiter({ rules: RULES, store })
     onTestFinished(() => limiter.close())
     await store.ready()

@@ -2,12 +2,13 @@
 
 import { useCallback, useState } from 'preact/hooks'
 import { send } from '../../api.ts'
+import type { Client } from '../../clients.ts'
 import { Confirm } from '../../components/dialog.tsx'
 import { Failure } from '../../components/notice.tsx'
 import { Panel } from '../../components/panel.tsx'
 import { Tag } from '../../components/status.tsx'
 import { type Column, Table } from '../../components/table.tsx'
-import { fullCount, span } from '../../format.ts'
+import { DASH, fullCount, span } from '../../format.ts'
 import { useResource } from '../../resource.ts'
 import { can } from '../../session.ts'
 import { bucketsOf, explain, type KnownBucket, resetKeyOf, sharersOf } from './explanation.ts'
@@ -15,17 +16,21 @@ import { type Facts, requestText } from './facts.ts'
 
 const REFRESH_MS = 3000
 
-export function Buckets({ requests }: { readonly requests: readonly Facts[] | undefined }) {
+type Props = { readonly client: Client; readonly requests: readonly Facts[] | undefined }
+
+export function Buckets({ client, requests }: Props) {
   const [asked, setAsked] = useState<KnownBucket>()
   const key = JSON.stringify(requests)
   const load = useCallback(
     async (signal: AbortSignal) => {
-      const found = (requests ?? []).map(async (facts) => [facts, await explain(facts, signal)] as const)
+      const found = (requests ?? []).map(async (facts) => [facts, await explain(client, facts, signal)] as const)
       return bucketsOf(await Promise.all(found))
     },
     [key],
   )
   const buckets = useResource(load, { enabled: requests !== undefined, refreshMs: REFRESH_MS })
+  // The service does not answer: what it said last may no longer be so.
+  const shown = buckets.error === undefined ? buckets.data : (buckets.data ?? []).map(unknown)
   const columns: Column<KnownBucket>[] = [
     {
       title: 'Limit',
@@ -35,7 +40,12 @@ export function Buckets({ requests }: { readonly requests: readonly Facts[] | un
     { title: 'Request', wide: true, cell: ({ facts }) => <span class="mono">{requestText(facts)}</span> },
     { title: 'Left', cell: (bucket) => <Left bucket={bucket} /> },
     { title: 'Per', align: 'right', wide: true, cell: ({ window_ms: ms }) => span(ms / 1000) },
-    { title: 'Full in', align: 'right', wide: true, cell: ({ full_after_ms: ms }) => span(Math.ceil(ms / 100) / 10) },
+    {
+      title: 'Full in',
+      align: 'right',
+      wide: true,
+      cell: ({ isKnown, full_after_ms: ms }) => (isKnown ? span(Math.ceil(ms / 100) / 10) : DASH),
+    },
     {
       title: '',
       align: 'right',
@@ -54,9 +64,13 @@ export function Buckets({ requests }: { readonly requests: readonly Facts[] | un
       <Table
         caption="Buckets now"
         columns={columns}
-        rows={buckets.data}
+        rows={shown}
         rowKey={({ rule_id, name, facts }) => `${rule_id} ${name} ${requestText(facts)}`}
-        empty="No rule applies to the requests of this client. Explain another request below."
+        empty={
+          buckets.error === undefined
+            ? 'No rule applies to the requests of this client. Explain another request below.'
+            : 'Unknown.'
+        }
         loadingRows={3}
       />
       {asked !== undefined && (
@@ -64,6 +78,10 @@ export function Buckets({ requests }: { readonly requests: readonly Facts[] | un
       )}
     </Panel>
   )
+}
+
+function unknown(bucket: KnownBucket): KnownBucket {
+  return { ...bucket, isKnown: false }
 }
 
 /** Breaks after the slash, on a phone. */
@@ -84,7 +102,8 @@ function LimitName({ rule_id: rule, name, mode }: KnownBucket) {
   )
 }
 
-function Left({ bucket: { remaining, limit, burst } }: { readonly bucket: KnownBucket }) {
+function Left({ bucket: { remaining, limit, burst, isKnown } }: { readonly bucket: KnownBucket }) {
+  if (!isKnown) return <span class="muted">unknown</span>
   const size = Math.max(limit, burst, 1)
   const tone = remaining <= 0 ? 'empty' : remaining <= size / 5 ? 'low' : 'fine'
   return (

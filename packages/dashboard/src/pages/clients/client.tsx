@@ -12,12 +12,12 @@ import { Tag } from '../../components/status.tsx'
 import { type Column, Table } from '../../components/table.tsx'
 import { Time } from '../../components/time.tsx'
 import type { OverrideList } from '../../exceptions/override.ts'
-import { type Created, OverrideDialog } from '../../exceptions/override-dialog.tsx'
+import { type Created, CreatedNotice, OverrideDialog } from '../../exceptions/override-dialog.tsx'
 import { OverrideTable } from '../../exceptions/override-table.tsx'
 import type { SignalList } from '../../exceptions/signal.ts'
 import { shortCount, span } from '../../format.ts'
 import { useQuery, useRange } from '../../location.ts'
-import { useApi } from '../../resource.ts'
+import { useApi, useResource } from '../../resource.ts'
 import { can } from '../../session.ts'
 import { useStream } from '../../stream.ts'
 import type { DecisionEvent } from '../live/event.ts'
@@ -25,12 +25,15 @@ import { Why } from '../live/why.tsx'
 import '../live/live.css'
 import { Buckets } from './buckets.tsx'
 import { Explain } from './explain.tsx'
-import { type Facts, type RuleFacts, recentRequests, requestsOfRules } from './facts.ts'
+import { explain, refusingBeside } from './explanation.ts'
+import { type Facts, isHashed, type RuleFacts, recentRequests, requestsOfRules } from './facts.ts'
 
 const EVENTS_KEPT = 300
 const REQUESTS_MAX = 6
 const DRAW_MS = 300
 const REFRESH_MS = 10_000
+/** An override is in force on every node within a second. */
+const REFUSED_REFRESH_MS = 2000
 
 export function ClientPage({ client }: { readonly client: Client }) {
   const key = keyOf(client)
@@ -47,7 +50,7 @@ export function ClientPage({ client }: { readonly client: Client }) {
     <>
       <PageHead title={client.id}>
         <Tag>{KINDS[client.kind]}</Tag>
-        {can('editor') && (
+        {can('editor') && !isHashed(client.id) && (
           <>
             <button type="button" onClick={() => setDialog('factor')}>
               Override
@@ -60,13 +63,16 @@ export function ClientPage({ client }: { readonly client: Client }) {
         <RangePicker />
       </PageHead>
       {done !== undefined && (
-        <Notice tone={done.state === 'pending' ? 'warning' : 'good'}>
-          {done.state === 'pending' ? 'Created. It waits for approval.' : 'In force.'} {done.warnings?.join(' ')}
-        </Notice>
+        <CreatedNotice created={done}>
+          <StillRefused client={client} requests={requests} overrideId={done.override_id} />
+        </CreatedNotice>
+      )}
+      {can('editor') && isHashed(client.id) && (
+        <Notice>Events store the hash of this key. An override or a ban needs the key itself.</Notice>
       )}
       <Failure error={refusal} />
       <Timeline client={client} />
-      <Buckets requests={requests} />
+      <Buckets client={client} requests={requests} />
       <Explain client={client} requests={requests} />
       <div class="columns">
         <Panel title="Overrides">
@@ -88,12 +94,39 @@ export function ClientPage({ client }: { readonly client: Client }) {
   )
 }
 
-/** Newest events of the client, live; undefined until the service answered. And why it refuses to send them. */
+type StillRefusedProps = {
+  readonly client: Client
+  readonly requests: readonly Facts[] | undefined
+  readonly overrideId: string
+}
+
+/** Names rules that refuse the newest requests whatever the override says. */
+function StillRefused({ client, requests = [], overrideId }: StillRefusedProps) {
+  const key = JSON.stringify(requests)
+  const load = useCallback(
+    async (signal: AbortSignal) => {
+      const found = await Promise.all(requests.map((facts) => explain(client, facts, signal)))
+      return [...new Set(found.flatMap((one) => refusingBeside(overrideId, one)))]
+    },
+    [key, overrideId],
+  )
+  const { data = [] } = useResource(load, { refreshMs: REFUSED_REFRESH_MS })
+  if (data.length === 0) return null
+  return (
+    <>
+      It does not change <span class="mono">{data.join(', ')}</span>, which still{' '}
+      {data.length === 1 ? 'refuses' : 'refuse'} requests of this client.
+    </>
+  )
+}
+
+/** Newest events of the client, live; undefined until the stored ones arrived. And why it refuses to send them. */
 function useEvents(client: Client): readonly [readonly DecisionEvent[] | undefined, string | undefined] {
   const [events, setEvents] = useState<readonly DecisionEvent[]>()
   const arrived = useRef<DecisionEvent[]>([])
   const timer = useRef<ReturnType<typeof setTimeout>>()
   const draw = () => {
+    clearTimeout(timer.current)
     timer.current = undefined
     const fresh = arrived.current.splice(0)
     setEvents((old = []) => {
@@ -111,11 +144,9 @@ function useEvents(client: Client): readonly [readonly DecisionEvent[] | undefin
         if (arrived.current.length > EVENTS_KEPT) arrived.current.shift()
         timer.current ??= setTimeout(draw, DRAW_MS)
       },
+      stored: draw, // also if there are none
     },
   )
-  useEffect(() => {
-    if (state.name === 'open') timer.current ??= setTimeout(draw, DRAW_MS)
-  }, [state.name])
   useEffect(() => () => clearTimeout(timer.current), [])
   return [events, state.error]
 }

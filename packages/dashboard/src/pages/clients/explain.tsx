@@ -10,7 +10,7 @@ import { exceptionText } from '../../exceptions/applied.ts'
 import { fullCount, grouped } from '../../format.ts'
 import { useQuery } from '../../location.ts'
 import { useResource } from '../../resource.ts'
-import { type ExplainedRule, type Explanation, explain } from './explanation.ts'
+import { doubtOf, type ExplainedRule, type Explanation, explain } from './explanation.ts'
 import { type Facts, factsOf } from './facts.ts'
 
 const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS']
@@ -27,7 +27,7 @@ export function Explain({ client, requests }: Props) {
   const method = query.method ?? newest?.method ?? 'GET'
   const facts: Facts = { ...newest, ...factsOf(client), endpoint, method }
   const key = JSON.stringify(facts)
-  const load = useCallback((signal: AbortSignal) => explain(JSON.parse(key) as Facts, signal), [key])
+  const load = useCallback((signal: AbortSignal) => explain(client, JSON.parse(key) as Facts, signal), [key])
   const { data, error } = useResource(load, { enabled: requests !== undefined, refreshMs: REFRESH_MS })
   const rules = data?.rules
   const others = rules?.filter(({ applies }) => !applies).length ?? 0
@@ -38,7 +38,11 @@ export function Explain({ client, requests }: Props) {
       <RequestForm method={method} endpoint={endpoint} requests={requests ?? []} />
       <Failure error={error} />
       <p class="explain-answer" aria-live="polite">
-        {data === undefined ? <span class="skeleton" /> : <Answer explanation={data} />}
+        {data === undefined && error === undefined ? (
+          <span class="skeleton" />
+        ) : (
+          <Answer explanation={error === undefined ? data : undefined} />
+        )}
       </p>
       <Table
         caption="Rules"
@@ -53,9 +57,9 @@ export function Explain({ client, requests }: Props) {
             cell: ({ applies, detail }) => (applies ? grouped(detail.replace(/^it applies: /, '')) : detail),
           },
         ]}
-        rows={shown}
+        rows={error === undefined ? shown : (shown ?? [])}
         rowKey={({ rule_id: rule }) => rule}
-        empty="There are no rules yet."
+        empty={error === undefined ? 'There are no rules yet.' : 'Unknown.'}
         loadingRows={3}
       />
       {!showsAll && (
@@ -67,7 +71,17 @@ export function Explain({ client, requests }: Props) {
   )
 }
 
-function Answer({ explanation: { answer, exceptions } }: { readonly explanation: Explanation }) {
+/** `explanation` undefined: the service gave none. */
+function Answer({ explanation }: { readonly explanation: Explanation | undefined }) {
+  const doubt = explanation && doubtOf(explanation)
+  if (explanation === undefined || doubt !== undefined) {
+    return (
+      <>
+        <Tag>unknown</Tag> {doubt}
+      </>
+    )
+  }
+  const { answer, exceptions } = explanation
   const { allowed, remaining, limit } = answer
   return (
     <>

@@ -12,6 +12,8 @@ export type Facts = {
   readonly plan?: string
   readonly method?: string
   readonly endpoint?: string
+  readonly cost?: number
+  readonly attributes?: Readonly<Record<string, unknown>>
 }
 
 const FIELDS: Readonly<Record<ClientKind, keyof Facts>> = {
@@ -25,10 +27,21 @@ export function factsOf({ kind, id }: Client): Facts {
   return { [FIELDS[kind]]: id }
 }
 
+/** Whether an id is the hash that events store: the service finds its buckets, but no override can have it as key. */
+export function isHashed(id: string): boolean {
+  return id.startsWith('hmac:')
+}
+
+/** The same request without facts that are stored as hashes; undefined if the client itself is one, or none is. */
+export function withoutHashes(client: Client, facts: Facts): Facts | undefined {
+  const kept = Object.entries(facts).filter(([, value]) => typeof value !== 'string' || !isHashed(value))
+  return isHashed(client.id) || kept.length === Object.keys(facts).length ? undefined : Object.fromEntries(kept)
+}
+
 /** Different requests of the client, newest first. Other facts belong to it only if the client is one user or key. */
 export function recentRequests(client: Client, events: readonly DecisionEvent[], max: number): readonly Facts[] {
   const found = new Map<string, Facts>()
-  for (const event of events) {
+  for (const event of events.filter(({ operation }) => operation === 'check')) {
     if (found.size >= max) break
     const { method, endpoint } = event
     const more = client.kind === 'user' || client.kind === 'api_key' ? otherFacts(event) : {}
@@ -39,15 +52,16 @@ export function recentRequests(client: Client, events: readonly DecisionEvent[],
   return [...found.values()]
 }
 
-/** Hashed facts cannot be used in a request. */
-function otherFacts({ client_id: user, api_key: key, ip, tenant, plan }: DecisionEvent): Facts {
-  const isPlain = (text: string | null): text is string => text !== null && !text.startsWith('hmac:')
+function otherFacts(event: DecisionEvent): Facts {
+  const { client_id: user, api_key: key, ip, tenant, plan, request_cost: cost, attributes } = event
   return {
-    ...(isPlain(user) && { client_id: user }),
-    ...(isPlain(key) && { api_key: key }),
-    ...(isPlain(ip) && { ip_address: ip }),
-    ...(isPlain(tenant) && { tenant }),
-    ...(isPlain(plan) && { plan }),
+    ...(user !== null && { client_id: user }),
+    ...(key !== null && { api_key: key }),
+    ...(ip !== null && { ip_address: ip }),
+    ...(tenant !== null && { tenant }),
+    ...(plan !== null && { plan }),
+    ...(cost !== null && cost > 1 && { cost }),
+    ...(attributes !== null && { attributes: JSON.parse(attributes) as Readonly<Record<string, unknown>> }),
   }
 }
 

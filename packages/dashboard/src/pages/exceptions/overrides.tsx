@@ -5,7 +5,7 @@ import { EmptyState } from '../../components/empty-state.tsx'
 import { Failure, Notice } from '../../components/notice.tsx'
 import { Panel } from '../../components/panel.tsx'
 import type { OverrideList } from '../../exceptions/override.ts'
-import { type Created, OverrideDialog } from '../../exceptions/override-dialog.tsx'
+import { type Created, CreatedNotice, OverrideDialog } from '../../exceptions/override-dialog.tsx'
 import { OverrideTable } from '../../exceptions/override-table.tsx'
 import { useQuery } from '../../location.ts'
 import { useApi } from '../../resource.ts'
@@ -49,9 +49,9 @@ export function Overrides() {
     >
       <Failure error={list.error} retry={list.reload} />
       {done !== undefined && (
-        <Notice tone={done.state === 'pending' ? 'warning' : 'good'}>
-          {done.state === 'pending' ? 'Created. It waits for approval.' : 'In force.'} {done.warnings?.join(' ')}
-        </Notice>
+        <CreatedNotice created={done}>
+          Another rule may still refuse the client: the page of its key says so.
+        </CreatedNotice>
       )}
       {list.data?.next != null && <Notice>The newest {SHOWN} are shown. Find older ones by their client.</Notice>}
       <OverrideTable

@@ -15,7 +15,7 @@ export function Drill() {
   const [isOpen, setOpen] = useState(false)
   const [seconds, setSeconds] = useState('30')
   const [started, setStarted] = useState<string>()
-  const [fleet] = useFleet()
+  const { fleet } = useFleet()
   const node = answer.value?.node
   const store = fleet?.nodes.find((one) => one.node === node)?.store
   const run = async (length: number, reason: string) => {

@@ -1,6 +1,8 @@
 // A decision event, as the stream sends it.
 
 export type DecisionEvent = {
+  /** Refunds and resets decide nothing. */
+  readonly operation: 'check' | 'refund' | 'reset'
   readonly event_id: string
   readonly timestamp: string
   readonly request_id: string
@@ -23,6 +25,10 @@ export type DecisionEvent = {
   readonly limit_count: number | null
   readonly remaining: number | null
   readonly cost: number
+  /** Cost of the request, or units that a refund returns per limit: null for all of them. */
+  readonly request_cost: number | null
+  /** Attributes that rules use, as JSON. */
+  readonly attributes: string | null
   readonly retry_after_ms: number | null
   readonly version: number
   readonly source: string
@@ -35,6 +41,18 @@ export type DecisionEvent = {
 /** The client as people know it: user, else API key, else address. */
 export function clientOf({ client_id: user, api_key: key, ip }: DecisionEvent): string {
   return user ?? key ?? ip ?? 'anonymous'
+}
+
+/** Rule, limit, fact and key; undefined if no bucket decided, as for a ban from all rules. */
+export function bucketText({ bucket_key: key }: Pick<DecisionEvent, 'bucket_key'>): string | undefined {
+  return /^:*$/.test(key) ? undefined : key
+}
+
+/** Result of the operation: a refund or reset decides nothing. */
+export function resultOf({ operation, allowed }: DecisionEvent): { readonly text: string; readonly tone: string } {
+  if (operation === 'refund') return { text: 'refund', tone: 'plain' }
+  if (operation === 'reset') return { text: 'reset', tone: 'plain' }
+  return allowed ? { text: 'allowed', tone: 'good' } : { text: 'refused', tone: 'bad' }
 }
 
 /** Source of the decision, in words. */

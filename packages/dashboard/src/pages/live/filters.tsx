@@ -1,6 +1,6 @@
 // Filters of the live tail, in the URL.
 
-import { useEffect, useState } from 'preact/hooks'
+import { QueryField } from '../../components/field.tsx'
 import { useQuery } from '../../location.ts'
 
 const RESULTS = { '': 'All results', refused: 'Refused', allowed: 'Allowed' }
@@ -13,7 +13,6 @@ const SOURCES = {
   policy_closed: 'policy_closed',
 }
 const KINDS = { '': 'User', api_key: 'API key', ip: 'Address' }
-const TYPING_MS = 400
 
 export function Filters() {
   const [query, setQuery] = useQuery()
@@ -22,10 +21,10 @@ export function Filters() {
     // biome-ignore lint/a11y/useSemanticElements: <search> is not known to all screen readers
     <div class="filters" role="search" aria-label="Filter decisions">
       <Choice name="result" label="Result" options={RESULTS} />
-      <Text name="rule" label="Rule" />
+      <QueryField name="rule" label="Rule" />
       <Choice name="kind" label="Kind of client" options={KINDS} />
-      <Text name="client" label="Client" />
-      <Text name="endpoint" label="Endpoint pattern" />
+      <QueryField name="client" label="Client" />
+      <QueryField name="endpoint" label="Endpoint pattern" />
       <Choice name="source" label="Decided by" options={SOURCES} />
       {isFiltered && (
         <button
@@ -62,28 +61,5 @@ function Choice({ name, label, options }: ChoiceProps) {
         </option>
       ))}
     </select>
-  )
-}
-
-/** Applies after a pause in typing. */
-function Text({ name, label }: { readonly name: string; readonly label: string }) {
-  const [query, setQuery] = useQuery()
-  const applied = query[name] ?? ''
-  const [text, setText] = useState(applied)
-  useEffect(() => setText(applied), [applied])
-  useEffect(() => {
-    if (text === applied) return undefined
-    const timer = setTimeout(() => setQuery({ [name]: text.trim() }), TYPING_MS)
-    return () => clearTimeout(timer)
-  }, [text])
-  return (
-    <input
-      type="search"
-      aria-label={label}
-      placeholder={label}
-      value={text}
-      spellcheck={false}
-      onInput={({ currentTarget }) => setText(currentTarget.value)}
-    />
   )
 }

@@ -12,8 +12,9 @@ import { fullCount, shortCount } from '../../format.ts'
 import { useQuery } from '../../location.ts'
 import { useApi } from '../../resource.ts'
 import { useStream } from '../../stream.ts'
-import { clientOf, type DecisionEvent } from './event.ts'
+import { clientOf, type DecisionEvent, resultOf } from './event.ts'
 import { Filters } from './filters.tsx'
+import { unitsText } from './reason.ts'
 import { Why } from './why.tsx'
 import './live.css'
 
@@ -33,7 +34,7 @@ export function Page() {
   const isNarrow = useNarrow()
   const { rule, result, client, kind, endpoint, source } = query
   const filter = { rule, result, client, endpoint, source, ...(client !== undefined && { kind }) }
-  const { events, skipped, state, clear } = useTail(filter, isPaused)
+  const { events, isLoaded, skipped, state, clear } = useTail(filter, isPaused)
   const probe = useApi<unknown>('/analytics/top', { from: '1m', count: 1 })
   const opened = events.find(({ event_id: id }) => id === query.event)
   const [kept, setKept] = useState<DecisionEvent>()
@@ -73,7 +74,13 @@ export function Page() {
           setKept(event)
           setQuery({ event: event.event_id })
         }}
-        empty={<Waiting isFiltered={Object.values(filter).some((value) => value !== undefined)} />}
+        empty={
+          isLoaded ? (
+            <Waiting isFiltered={Object.values(filter).some((value) => value !== undefined)} />
+          ) : (
+            <span class="skeleton" />
+          )
+        }
       />
       {shown !== undefined && <Why event={shown} onClose={() => setQuery({ event: undefined })} />}
     </div>
@@ -93,6 +100,8 @@ function useNarrow(): boolean {
 type Tail = {
   /** Newest first. */
   readonly events: readonly DecisionEvent[]
+  /** Whether the stored events have arrived. */
+  readonly isLoaded: boolean
   readonly skipped: number
   readonly state: ReturnType<typeof useStream>
   clear(): void
@@ -101,10 +110,12 @@ type Tail = {
 /** While paused, the stream is closed: resuming shows the newest events again. */
 function useTail(filter: Readonly<Record<string, string | undefined>>, isPaused: boolean): Tail {
   const [events, setEvents] = useState<readonly DecisionEvent[]>([])
+  const [isLoaded, setLoaded] = useState(false)
   const [skipped, setSkipped] = useState(0)
   const arrived = useRef<DecisionEvent[]>([])
   const timer = useRef<ReturnType<typeof setTimeout>>()
   const draw = () => {
+    clearTimeout(timer.current)
     timer.current = undefined
     const fresh = arrived.current.splice(0)
     setEvents((old) => {
@@ -122,6 +133,10 @@ function useTail(filter: Readonly<Record<string, string | undefined>>, isPaused:
         if (arrived.current.length > KEPT) arrived.current.shift()
         timer.current ??= setTimeout(draw, DRAW_MS)
       },
+      stored: () => {
+        draw()
+        setLoaded(true)
+      },
       skipped: () => setSkipped((count) => count + 1),
     },
   )
@@ -130,9 +145,13 @@ function useTail(filter: Readonly<Record<string, string | undefined>>, isPaused:
     setEvents([])
     setSkipped(0)
   }
-  useEffect(() => clear, [JSON.stringify(filter)])
+  const filtered = JSON.stringify(filter)
+  useEffect(() => {
+    setLoaded(false)
+    return clear
+  }, [filtered])
   useEffect(() => () => clearTimeout(timer.current), [])
-  return { events, skipped, state, clear }
+  return { events, isLoaded, skipped, state, clear }
 }
 
 function Header() {
@@ -150,16 +169,27 @@ function Header() {
 }
 
 function Row({ event }: { readonly event: DecisionEvent }) {
-  const { timestamp, allowed, rule_id: rule, method, endpoint, current_count: used, limit_count: limit, source } = event
+  const { timestamp, rule_id: rule, method, endpoint, current_count: used, limit_count: limit, source } = event
+  const { text, tone } = resultOf(event)
+  if (event.operation === 'refund') {
+    return (
+      <span class="live-row">
+        <Time at={timestamp} />
+        <Tag tone={tone}>{text}</Tag>
+        <span class="cut muted">returns {unitsText(event.request_cost)}</span>
+        <span class="mono cut">request {event.request_id}</span>
+      </span>
+    )
+  }
   return (
     <span class="live-row">
       <Time at={timestamp} />
-      <Tag tone={allowed ? 'good' : 'bad'}>{allowed ? 'allowed' : 'refused'}</Tag>
+      <Tag tone={tone}>{text}</Tag>
       <span class="mono cut">{clientOf(event)}</span>
       <span class="mono cut">
         {method} {endpoint ?? ''}
       </span>
-      <span class="mono cut">{rule ?? <span class="muted">no rule</span>}</span>
+      <span class="mono cut">{rule ?? <span class="muted">{event.allowed ? 'no rule' : 'ban'}</span>}</span>
       <span class="num right" title={limit === null ? undefined : `${fullCount(used)} of ${fullCount(limit)}`}>
         {limit === null ? '' : `${shortCount(used)} / ${shortCount(limit)}`}
       </span>

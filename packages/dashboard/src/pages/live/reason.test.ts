@@ -1,8 +1,10 @@
 import { describe, expect, it } from 'vitest'
 import type { DecisionEvent } from './event.ts'
+import { bucketText, resultOf } from './event.ts'
 import { sentenceOf } from './reason.ts'
 
 const EVENT = {
+  operation: 'check',
   ...{ allowed: false, rule_id: 'demo', limit_name: 'default', limit_count: 5, remaining: 0, cost: 1 },
   ...{ retry_after_ms: 1500, shadow_refused_by: null },
 } as DecisionEvent
@@ -19,4 +21,19 @@ describe('the reason of a decision', () => {
   ])('%j %j', (event, exceptions, text) => {
     expect(sentenceOf({ ...EVENT, ...event }, exceptions)).toContain(text)
   })
+
+  it.each([
+    [{ operation: 'refund', request_cost: null }, 'refund', 'gave back all of its units'],
+    [{ operation: 'refund', request_cost: 3 }, 'refund', 'gave back 3 units of each limit'],
+    [{ operation: 'reset' }, 'reset', 'The buckets of this key for demo started again, full.'],
+  ] as const)('is never "allowed" for %j', (fields, text, sentence) => {
+    const event: DecisionEvent = { ...EVENT, allowed: true, ...fields }
+    expect(resultOf(event).text).toBe(text)
+    expect(sentenceOf(event)).toContain(sentence)
+  })
+})
+
+it('names the bucket that decided, and none for a ban from all rules', () => {
+  expect(bucketText({ bucket_key: ':::' })).toBeUndefined()
+  expect(bucketText({ bucket_key: 'demo:default::' })).toBe('demo:default::')
 })

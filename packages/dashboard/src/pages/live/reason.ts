@@ -6,6 +6,10 @@ import type { DecisionEvent } from './event.ts'
 
 /** `exceptions`: those of the decision, if it is still known. */
 export function sentenceOf(event: DecisionEvent, exceptions: readonly AppliedException[] = []): string {
+  if (event.operation === 'refund') {
+    return `The client of the request gave back ${unitsText(event.request_cost)}. The check is an event of its own.`
+  }
+  if (event.operation === 'reset') return `The buckets of this key for ${event.rule_id} started again, full.`
   const { allowed, rule_id: rule, limit_count: limit, shadow_refused_by: shadow } = event
   const more = shadow === null ? '' : ` In shadow mode, ${shadow} would have refused it.`
   if (!allowed && (rule === null || exceptions.some(({ ban }) => ban !== undefined))) return banSentence(rule) + more
@@ -26,6 +30,12 @@ function numbersSentence(event: DecisionEvent, rule: string, limit: number): str
   const units = `${fullCount(cost)} ${cost === 1 ? 'unit' : 'units'}`
   const wait = retryMs === null ? 'Waiting will not help.' : `Enough units after ${waitText(retryMs)}.`
   return `The request needed ${units}; of ${limitText} of ${rule}, ${fullCount(remaining)} were left. ${wait}`
+}
+
+/** Units of a refund; null: all that the request took. */
+export function unitsText(units: number | null): string {
+  if (units === null) return 'all of its units'
+  return `${fullCount(units)} ${units === 1 ? 'unit' : 'units'} of each limit`
 }
 
 function waitText(ms: number): string {

@@ -12,7 +12,7 @@ import { authorText, type Override } from '../../exceptions/override.ts'
 import { duration, fullCount, span } from '../../format.ts'
 import { usePageUrl } from '../../location.ts'
 import { type Resource, useApi } from '../../resource.ts'
-import { clientOf, type DecisionEvent, SOURCES } from './event.ts'
+import { bucketText, clientOf, type DecisionEvent, SOURCES } from './event.ts'
 import { sentenceOf } from './reason.ts'
 
 type Outcome = {
@@ -40,46 +40,53 @@ const KEPT_MS = 3_600_000
 
 export function Why({ event, onClose }: { readonly event: DecisionEvent; readonly onClose: () => void }) {
   // Nodes keep details of refusals only, unless the request had an id of its own.
+  const isCheck = event.operation === 'check'
   const isKept = !event.allowed && nowMs() - Date.parse(event.timestamp) < KEPT_MS
   const path = `/rate-limit/decisions/${encodeURIComponent(event.request_id)}`
   const decision = useApi<Decision>(path, {}, { enabled: isKept })
   return (
-    <Dialog kind="side" title={event.allowed ? 'Why it was allowed' : 'Why it was refused'} onClose={onClose}>
+    <Dialog kind="side" title={titleOf(event)} onClose={onClose}>
       <p class="why-sentence">{sentenceOf(event, decision.data?.exceptions)}</p>
       <dl class="facts">
         <Fact name="Time">
           <Time at={event.timestamp} />
         </Fact>
         <Fact name="Request">
-          <span class="mono">
-            {event.method} {event.endpoint}
-          </span>
+          {event.endpoint !== null && (
+            <span class="mono">
+              {event.method} {event.endpoint}
+            </span>
+          )}
         </Fact>
-        <Fact name="Client">
-          <span class="mono">{clientOf(event)}</span>
-        </Fact>
+        <Fact name="Client">{event.operation !== 'refund' && <span class="mono">{clientOf(event)}</span>}</Fact>
         <Fact name="Address">{event.ip && <span class="mono">{event.ip}</span>}</Fact>
         <Fact name="Plan, tenant">{[event.plan, event.tenant].filter((text) => text !== null).join(', ')}</Fact>
         <Fact name="Rule">{event.rule_id && <RuleLink event={event} />}</Fact>
         <Fact name="Changed by">{isChanged(decision.data) && <ChangedBy decision={decision.data} />}</Fact>
-        <Fact name="Bucket">
-          <span class="mono">{event.bucket_key}</span>
-        </Fact>
+        <Fact name="Bucket">{bucketText(event) && <span class="mono">{bucketText(event)}</span>}</Fact>
         <Fact name="Decided by">
-          <Tag>{event.source}</Tag> {SOURCES[event.source]}
+          {isCheck && (
+            <>
+              <Tag>{event.source}</Tag> {SOURCES[event.source]}
+            </>
+          )}
         </Fact>
         <Fact name="Node">
           {event.node}
-          {event.region !== null && `, region ${event.region}`}, in {duration(event.decision_us)}
+          {event.region !== null && `, region ${event.region}`}
+          {isCheck && `, in ${duration(event.decision_us)}`}
         </Fact>
-        <Fact name="Request id">
-          <span class="mono">{event.request_id}</span>
-        </Fact>
+        <Fact name="Request id">{event.request_id !== '' && <span class="mono">{event.request_id}</span>}</Fact>
       </dl>
-      <Told event={event} decision={decision} isKept={isKept} />
+      {isCheck && <Told event={event} decision={decision} isKept={isKept} />}
       {isKept && <Limits decision={decision} />}
     </Dialog>
   )
+}
+
+function titleOf({ operation, allowed }: DecisionEvent): string {
+  if (operation !== 'check') return operation === 'refund' ? 'A refund' : 'A reset'
+  return allowed ? 'Why it was allowed' : 'Why it was refused'
 }
 
 function RuleLink({
@@ -101,7 +108,7 @@ function RuleLink({
 }
 
 function Fact({ name, children }: { readonly name: string; readonly children: ComponentChildren }) {
-  if (children === null || children === '' || children === false) return null
+  if (children === undefined || children === null || children === '' || children === false) return null
   return (
     <div>
       <dt>{name}</dt>

@@ -45,11 +45,14 @@ export type LatencyTimeline = {
   readonly points: readonly { readonly at: string; readonly p50_us: number; readonly p99_us: number }[]
 }
 
-/** `timeline`: by source. Steps that are not over yet are left out: their rates would be too low. */
+/** Totals of a minute are stored this long after it: until then, its rates would be too low. */
+const STORED_LATE_MS = 10_000
+
+/** `timeline`: by source. Steps that are not over, or not stored completely yet, are left out. */
 export function storedFigures(timeline: Timeline, latency: LatencyTimeline | undefined): Figures {
   const stepMs = timeline.step_seconds * 1000
   const first = Math.floor(Date.parse(timeline.from) / stepMs) + 1
-  const end = Math.floor(Date.parse(timeline.to) / stepMs)
+  const end = Math.floor((Date.parse(timeline.to) - STORED_LATE_MS) / stepMs)
   const times = Array.from({ length: Math.max(0, end - first) }, (_, index) => (first + index) * stepMs)
   const rates = (names: readonly string[], count: (point: Point) => number) => {
     const sums = new Map<number, number>()

@@ -16,7 +16,7 @@ const HEALTH: Readonly<Record<NodeStatus, Health>> = {
   silent: 'bad',
 }
 
-const columnsOf = (fleet: Fleet): readonly Column<FleetNode>[] => [
+const columnsOf = (fleet: Fleet, isStale: boolean): readonly Column<FleetNode>[] => [
   {
     title: 'Node',
     cell: ({ node, address }) => (
@@ -27,28 +27,47 @@ const columnsOf = (fleet: Fleet): readonly Column<FleetNode>[] => [
   },
   {
     title: 'State',
-    cell: ({ status, reasons }) => (
-      <span title={reasons.join('\n')}>
-        <Status health={HEALTH[status]}>{status}</Status>
-      </span>
-    ),
+    cell: ({ status, reasons }) =>
+      isStale ? (
+        <Unknown />
+      ) : (
+        <span title={reasons.join('\n')}>
+          <Status health={HEALTH[status]}>{status}</Status>
+        </span>
+      ),
   },
   { title: 'Rule set', align: 'right', cell: ({ rules_version }) => `v${rules_version}` },
   { title: 'Region', wide: true, cell: ({ region }) => region ?? <span class="muted">none</span> },
-  { title: 'Requests', align: 'right', cell: (node) => <Num value={node.checks_per_second} as="rate" /> },
-  { title: 'Refused', align: 'right', wide: true, cell: (node) => <Num value={node.refused_per_second} as="rate" /> },
+  {
+    title: 'Requests',
+    align: 'right',
+    cell: (node) => <Num value={isStale ? null : node.checks_per_second} as="rate" />,
+  },
+  {
+    title: 'Refused',
+    align: 'right',
+    wide: true,
+    cell: (node) => <Num value={isStale ? null : node.refused_per_second} as="rate" />,
+  },
   { title: 'Version', wide: true, cell: ({ version }) => version },
   { title: 'Started', wide: true, cell: ({ started_at }) => <Time at={started_at} as="ago" /> },
 ]
 
 const NO_FLEET: Fleet = { at: '', nodes: [], alerts: [], figures: [], incomplete: null }
 
-export function Nodes({ fleet }: { readonly fleet: Fleet | undefined }) {
+/** `isStale`: the service does not answer. */
+type Props = { readonly fleet: Fleet | undefined; readonly isStale: boolean }
+
+function Unknown() {
+  return <Status health="off">unknown</Status>
+}
+
+export function Nodes({ fleet, isStale }: Props) {
   return (
-    <Panel title="Nodes">
+    <Panel title="Nodes" note="rates of the last minute">
       <Table
         caption="Nodes"
-        columns={columnsOf(fleet ?? NO_FLEET)}
+        columns={columnsOf(fleet ?? NO_FLEET, isStale)}
         rows={fleet?.nodes}
         rowKey={({ node, address }) => `${node} ${address}`}
         empty="No node reports."
@@ -59,15 +78,15 @@ export function Nodes({ fleet }: { readonly fleet: Fleet | undefined }) {
 }
 
 /** Redis, database, sinks and regions, each as the worst state that a node reports. */
-export function Parts({ fleet }: { readonly fleet: Fleet | undefined }) {
+export function Parts({ fleet, isStale }: Props) {
   const nodes = fleet?.nodes.filter(({ status }) => status !== 'silent') ?? []
   return (
     <Panel title="Depends on">
       <dl class="parts">
-        <Part name="Counters">{fleet && <Store nodes={nodes} />}</Part>
-        <Part name="Database">{fleet && <Database fleet={fleet} nodes={nodes} />}</Part>
-        <Part name="Event sinks">{fleet && <Sinks nodes={nodes} />}</Part>
-        <Part name="Regions">{fleet && <Regions nodes={nodes} />}</Part>
+        <Part name="Counters">{isStale ? <Unknown /> : fleet && <Store nodes={nodes} />}</Part>
+        <Part name="Database">{isStale ? <Unknown /> : fleet && <Database fleet={fleet} nodes={nodes} />}</Part>
+        <Part name="Event sinks">{isStale ? <Unknown /> : fleet && <Sinks nodes={nodes} />}</Part>
+        <Part name="Regions">{isStale ? <Unknown /> : fleet && <Regions nodes={nodes} />}</Part>
       </dl>
     </Panel>
   )

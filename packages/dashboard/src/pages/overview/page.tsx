@@ -8,10 +8,9 @@ import { PageHead, Panel } from '../../components/panel.tsx'
 import { RangePicker } from '../../components/range-picker.tsx'
 import { Status } from '../../components/status.tsx'
 import { type Fleet, useFleet } from '../../fleet.ts'
-import { duration, percent, rate } from '../../format.ts'
+import { duration, percent, rate, wholeSpan } from '../../format.ts'
 import { type Range, urlOf, useRange } from '../../location.ts'
 import { type Resource, useApi } from '../../resource.ts'
-import type { StreamState } from '../../stream.ts'
 import { Alerts } from './alerts.tsx'
 import {
   degradedShades,
@@ -33,7 +32,8 @@ const LIVE_SECONDS_MAX = 300
 
 export function Page() {
   const range = useRange()
-  const [fleet, stream] = useFleet()
+  const { fleet, stream, silentMs } = useFleet()
+  const isStale = silentMs !== undefined
   const isLive = range.name !== undefined && range.seconds <= LIVE_SECONDS_MAX
   const stored = useStored(range, !isLive)
   // Without stored totals, the last five minutes are all that is known.
@@ -52,12 +52,17 @@ export function Page() {
   return (
     <>
       <PageHead title="Overview">
-        <LiveStatus stream={stream} />
+        <LiveStatus isLive={stream.name === 'open' && !isStale} />
         <RangePicker />
       </PageHead>
       <Failure error={stream.error} />
-      <Alerts fleet={fleet} />
-      <DemoTraffic requests={fleet && requestsOf(fleet)} />
+      {silentMs !== undefined && (
+        <Notice tone="warning">
+          The service has not answered for {wholeSpan(silentMs / 1000)}: its nodes and rates are not known.
+        </Notice>
+      )}
+      {!isStale && <Alerts fleet={fleet} />}
+      <DemoTraffic requests={fleet && !isStale ? requestsOf(fleet) : undefined} />
       {hasNoTotals && !isLive && (
         <Notice>
           The last five minutes: this node stores no totals. Keep the rules in a database, or configure the sink
@@ -65,21 +70,21 @@ export function Page() {
         </Notice>
       )}
       {!hasNoTotals && <Failure error={stored.error} retry={stored.reload} />}
-      <Tiles figures={figures} minute={fleet?.figures[0] && liveFigures(fleet.figures[0])} fleet={fleet} />
-      {hasRequests(figures) && <Charts figures={figures} />}
+      <Tiles
+        figures={figures}
+        minute={fleet?.figures[0] && !isStale ? liveFigures(fleet.figures[0]) : undefined}
+        fleet={fleet}
+        isStale={isStale}
+      />
+      <Charts figures={figures} />
       <div class="columns">
         <TopRules range={range} />
         <TopClients range={range} />
       </div>
-      <Parts fleet={fleet} />
-      <Nodes fleet={fleet} />
+      <Parts fleet={fleet} isStale={isStale} />
+      <Nodes fleet={fleet} isStale={isStale} />
     </>
   )
-}
-
-/** Also while the figures are loading, so that the page keeps its layout. */
-function hasRequests(figures: Figures | undefined): boolean {
-  return figures === undefined || [...figures.allowed, ...figures.refused].some((count) => count > 0)
 }
 
 /** In the last five minutes, the longest of the live ranges, on all nodes. */
@@ -104,10 +109,10 @@ function useStored(range: Range, enabled: boolean): Stored {
   }
 }
 
-function LiveStatus({ stream }: { readonly stream: StreamState }) {
+function LiveStatus({ isLive }: { readonly isLive: boolean }) {
   return (
     <span class="live" aria-live="polite">
-      {stream.name === 'open' ? <Status health="good">Live</Status> : <Status health="warning">Connecting</Status>}
+      {isLive ? <Status health="good">Live</Status> : <Status health="warning">Connecting</Status>}
     </span>
   )
 }

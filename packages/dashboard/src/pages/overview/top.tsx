@@ -1,7 +1,7 @@
 // Rules that refuse most, and clients that are refused most.
 
 import type { ComponentChildren } from 'preact'
-import { isClientKind, KINDS } from '../../clients.ts'
+import { eventsQuery, isClientKind, KINDS } from '../../clients.ts'
 import { Failure } from '../../components/notice.tsx'
 import { Num } from '../../components/number.tsx'
 import { Panel } from '../../components/panel.tsx'
@@ -36,7 +36,9 @@ export function TopClients({ range }: { readonly range: Range }) {
       of="client"
       range={range}
       header="Client"
-      linkOf={({ name, kind }) => ({ client: name, kind, result: 'refused' })}
+      linkOf={({ name, kind }) => {
+        return { ...eventsQuery({ kind: isClientKind(kind) ? kind : 'user', id: name }), result: 'refused' }
+      }}
       empty="No client was refused in this time range."
     />
   )

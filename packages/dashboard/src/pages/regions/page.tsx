@@ -37,7 +37,7 @@ type Regions = {
 const REFRESH_MS = 5000
 
 export function Page() {
-  const [fleet] = useFleet()
+  const { fleet } = useFleet()
   const hasRegion = fleet?.nodes.find(({ node }) => node === answer.value?.node)?.region != null
   const { data, error } = useApi<Regions>('/regions', {}, { enabled: hasRegion, refreshMs: REFRESH_MS })
   return (
@@ -45,7 +45,7 @@ export function Page() {
       <PageHead title="Regions" />
       <Failure error={hasRegion ? error : undefined} />
       {fleet !== undefined && !hasRegion && <NoRegion />}
-      {data !== undefined && <ThisRegion regions={data} fleet={fleet} />}
+      {data !== undefined && <ThisRegion regions={data} fleet={fleet} isKnown={error === undefined} />}
       {data !== undefined && <Limits regions={data} />}
       {data !== undefined && (
         <p class="muted">
@@ -57,7 +57,14 @@ export function Page() {
   )
 }
 
-function ThisRegion({ regions, fleet }: { readonly regions: Regions; readonly fleet: Fleet | undefined }) {
+type ThisRegionProps = {
+  readonly regions: Regions
+  readonly fleet: Fleet | undefined
+  /** False: the service does not answer any more. */
+  readonly isKnown: boolean
+}
+
+function ThisRegion({ regions, fleet, isKnown }: ThisRegionProps) {
   const { region, shares, next_shares: next } = regions
   const nodesOf = (name: string) => fleet?.nodes.filter((node) => node.region === name).length ?? 0
   return (
@@ -66,7 +73,9 @@ function ThisRegion({ regions, fleet }: { readonly regions: Regions; readonly fl
         <div>
           <dt>Global Redis</dt>
           <dd>
-            {regions.isolated ? (
+            {!isKnown ? (
+              <Status health="off">unknown</Status>
+            ) : regions.isolated ? (
               <Status health="warning">isolated: homes and leased units only</Status>
             ) : (
               <Status health="good">answers in {milliseconds(regions.lag_ms)}</Status>

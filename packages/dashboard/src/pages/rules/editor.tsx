@@ -25,24 +25,58 @@ limit: 100
 window_seconds: 60
 `
 
+/** Texts that were not saved, by rule: this tab keeps them until they are saved or discarded. */
+const drafts = {
+  nameOf: (ruleId: string | undefined) => `sluice.draft.${ruleId ?? ''}`,
+  read: (ruleId: string | undefined) => {
+    try {
+      return sessionStorage.getItem(drafts.nameOf(ruleId)) ?? undefined
+    } catch {
+      return undefined // storage is blocked
+    }
+  },
+  write: (ruleId: string | undefined, text: string | undefined) => {
+    try {
+      if (text === undefined) sessionStorage.removeItem(drafts.nameOf(ruleId))
+      else sessionStorage.setItem(drafts.nameOf(ruleId), text)
+    } catch {
+      // Storage is blocked: the text lasts until the page is left.
+    }
+  },
+}
+
 /** `ruleId` undefined: a new rule. */
 export function Editor({ ruleId }: { readonly ruleId: string | undefined }) {
   const [query] = useQuery()
+  const [draft] = useState(query.text === undefined ? drafts.read(ruleId) : undefined)
   const [newId, setNewId] = useState<string>()
   const active = useActiveRule(ruleId ?? newId)
   const { setVersion, rule } = active
-  const [text, setText] = useState<string | undefined>(query.text ?? (ruleId === undefined ? TEMPLATE : undefined))
+  const first = query.text ?? draft ?? (ruleId === undefined ? TEMPLATE : undefined)
+  const [text, setText] = useState<string | undefined>(first)
   const [wasShown, setShown] = useState(false)
   useEffect(() => {
     if (text === undefined && rule !== undefined) setText(ruleText(rule))
     if (setVersion !== undefined) setShown(true)
   }, [rule, setVersion])
+  const onText = (next: string) => {
+    setText(next)
+    drafts.write(ruleId, next === TEMPLATE || next === ruleText(rule) ? undefined : next)
+  }
   return (
     <>
       <PageHead title={ruleId === undefined ? 'New rule' : `Edit ${ruleId}`} />
       <Failure error={active.error} retry={active.reload} />
+      {draft !== undefined && text === draft && (
+        <Notice>
+          This text was not saved when you left.{' '}
+          <button type="button" class="link" onClick={() => onText(ruleId === undefined ? TEMPLATE : ruleText(rule))}>
+            Discard it
+          </button>
+        </Notice>
+      )}
       {text !== undefined && wasShown && (
-        <TextEditor text={text} onText={setText} active={active} ruleId={ruleId} onNewId={setNewId} />
+        <TextEditor text={text} onText={onText} active={active} ruleId={ruleId} onNewId={setNewId} />
       )}
       {setVersion !== undefined && ruleId !== undefined && rule === undefined && text === undefined && (
         <Notice tone="warning">There is no active rule {ruleId}.</Notice>
@@ -82,14 +116,14 @@ function TextEditor({ text, onText, active, ruleId, onNewId }: TextEditorProps) 
           {opened !== undefined && before !== undefined && opened !== before && (
             <Conflict opened={opened} active={before} version={active.version} />
           )}
-          <Actions compact={compact} active={active} isReady={isReady} onConflict={onConflict} />
+          <Actions ruleId={ruleId} compact={compact} active={active} isReady={isReady} onConflict={onConflict} />
         </Panel>
         <Panel title="Difference" note={before === undefined ? 'a new rule' : 'against the active version'}>
           <Diff before={ruleText(before)} after={compact === undefined ? text : ruleText(compact)} />
         </Panel>
       </div>
       <div class="stack">
-        <Panel title="Matching requests" note="of the last 1,000">
+        <Panel title="Matching requests" note="the newest that are recorded">
           <MatchPreview rule={result?.rule} />
         </Panel>
         <Panel title="Bucket" note="simulated, one client">
@@ -145,7 +179,7 @@ function RuleField({ text, onText, result, isFresh }: RuleFieldProps) {
     area.current?.focus()
     area.current?.setSelectionRange(start, start + (lines[line - 1]?.length ?? 0))
   }
-  const isInvalid = result?.valid === false
+  const isInvalid = result?.valid === false && result.failure === undefined
   return (
     <div class="field">
       <label for="rule-text">Rule as text</label>
@@ -163,6 +197,8 @@ function RuleField({ text, onText, result, isFresh }: RuleFieldProps) {
       <div id="rule-findings" role="status" class="findings">
         {result === undefined || !isFresh ? (
           <Status health="off">Checking …</Status>
+        ) : result.failure !== undefined ? (
+          <Status health="off">Not checked: {result.failure}</Status>
         ) : (
           <Status health={isInvalid ? 'bad' : 'good'}>
             {isInvalid ? `${result.errors.length} ${result.errors.length === 1 ? 'mistake' : 'mistakes'}` : 'Valid'}
@@ -199,6 +235,7 @@ function Findings({ findings, kind, onJump }: FindingsProps) {
 }
 
 type ActionsProps = {
+  readonly ruleId: string | undefined
   readonly compact: PlainRule | undefined
   readonly active: ActiveRule
   readonly isReady: boolean
@@ -206,19 +243,23 @@ type ActionsProps = {
   readonly onConflict: () => void
 }
 
-function Actions({ compact, active, isReady, onConflict }: ActionsProps) {
+function Actions({ ruleId, compact, active, isReady, onConflict }: ActionsProps) {
   const { route } = useLocation()
   const [query] = useQuery()
   const pageUrl = usePageUrl()
   const [open, setOpen] = useState<'propose' | 'save' | undefined>(undefined)
   const { rule: before, version, setVersion = 0 } = active
   const isSame = compact !== undefined && before !== undefined && ruleText(compact) === ruleText(before)
-  const leave = () => route(pageUrl(compact === undefined ? '/rules' : rulePath(compact.rule_id)))
+  const leave = (path: string) => {
+    drafts.write(ruleId, undefined)
+    route(pageUrl(path))
+  }
+  const done = () => leave(compact === undefined ? '/rules' : rulePath(compact.rule_id))
   const save = async (reason: string) => {
     if (compact === undefined) return
     try {
       await saveRule(compact, before && version, reason)
-      leave()
+      done()
     } catch (error) {
       if (!(error instanceof ApiError && error.code === 'VERSION_CONFLICT')) throw error
       onConflict()
@@ -233,7 +274,7 @@ function Actions({ compact, active, isReady, onConflict }: ActionsProps) {
       <button type="button" disabled={isDisabled} onClick={() => setOpen('save')}>
         Save now …
       </button>
-      <button type="button" class="link" onClick={() => route(pageUrl(query.back ?? '/rules'))}>
+      <button type="button" class="link" onClick={() => leave(query.back ?? '/rules')}>
         Cancel
       </button>
       {isDisabled && <span class="muted">{isSame ? 'No change yet.' : 'Waits for a valid rule.'}</span>}
@@ -243,7 +284,7 @@ function Actions({ compact, active, isReady, onConflict }: ActionsProps) {
           before={before}
           baseVersion={setVersion}
           onClose={() => setOpen(undefined)}
-          onDone={leave}
+          onDone={done}
         />
       )}
       {open === 'save' && (

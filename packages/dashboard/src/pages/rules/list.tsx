@@ -2,6 +2,7 @@
 
 import { nowMs } from '../../clock.ts'
 import { EmptyState } from '../../components/empty-state.tsx'
+import { QueryField } from '../../components/field.tsx'
 import { Failure } from '../../components/notice.tsx'
 import { Num } from '../../components/number.tsx'
 import { PageHead, Panel } from '../../components/panel.tsx'
@@ -35,7 +36,7 @@ const REFRESH_MS = 5000
 const PAGE = 100
 
 export function List() {
-  const [query, setQuery] = useQuery()
+  const [query] = useQuery()
   const pageUrl = usePageUrl()
   const { find = '', after } = query
   const params = { enabled: 'any', limit: PAGE, search: find, after }
@@ -47,13 +48,7 @@ export function List() {
   return (
     <>
       <PageHead title="Rules">
-        <input
-          type="search"
-          aria-label="Find a rule"
-          placeholder="Find a rule"
-          value={find}
-          onChange={({ currentTarget }) => setQuery({ find: currentTarget.value, after: undefined })}
-        />
+        <QueryField label="Find a rule" name="find" resets={{ after: undefined }} />
         <RangePicker />
         {can('editor') && hasDatabase && (
           <a class="button primary" href={pageUrl('/rules', { edit: '1' })}>

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { endpointText, limitText, type Proposal, type Rule, stateText } from './rule.ts'
+import { endpointText, isTelling, limitText, type Proposal, type Rule, refusalText, stateText } from './rule.ts'
 
 const RULE: Rule = {
   ...{ rule_id: 'login', endpoint_pattern: '/login', scope: 'per_ip', algorithm: 'token_bucket', mode: 'enforce' },
@@ -15,6 +15,19 @@ test.each([
   [{ limit: 'unlimited' as const }, 'unlimited'],
 ])('the limit %j is %s', (fields, text) => {
   expect(limitText({ ...RULE, ...fields })).toBe(text)
+})
+
+test('a preview claims no refusal count for less than 20 windows, and says which time it covers', () => {
+  const perMinute = { ...RULE, limit: 60, window_seconds: 60 }
+  expect(refusalText(perMinute, 17, 0)).toMatch(/cannot be told: .* the last 17 s, less than 20 windows of 60 s/)
+  expect(refusalText(perMinute, 17, 3)).toMatch(/at least 3: .* the last 17 s/)
+  expect(refusalText(perMinute, 1200, 0)).toBe('Alone, it would have refused 0 in the last 20 min.')
+  const withPlan = { ...perMinute, by_plan: { pro: [{ limit: 9, window_seconds: 3600 }] } }
+  expect([isTelling(perMinute, 1199), isTelling(perMinute, 1200), isTelling(withPlan, 1200)]).toEqual([
+    false,
+    true,
+    false,
+  ])
 })
 
 test('an endpoint has its methods', () => {

@@ -1,7 +1,7 @@
 // Rules and proposals as the API sends them, and short texts about them.
 
 import { type AlgorithmName, hasPermits } from 'sluice/algorithms'
-import { fullCount } from '../../format.ts'
+import { fullCount, span } from '../../format.ts'
 import type { PlainRule } from '../../rule-text.ts'
 
 export type PlainLimit = {
@@ -26,6 +26,7 @@ export type Rule = PlainRule & {
   readonly window_seconds?: number
   readonly burst?: number
   readonly limits?: readonly PlainLimit[]
+  readonly by_plan?: Readonly<Record<string, readonly PlainLimit[]>>
 }
 
 export type RuleList = {
@@ -40,6 +41,29 @@ export function limitsOf(rule: Rule): readonly PlainLimit[] {
   const { limit, window_seconds: seconds, burst } = rule
   if (typeof limit !== 'number' || seconds === undefined) return []
   return [{ limit, window_seconds: seconds, ...(burst !== undefined && { burst }) }]
+}
+
+/** A replay of fewer windows says little: a client that is far above a limit may have begun with a full bucket. */
+const WINDOWS_MIN = 20
+
+/** Whether requests of the last `seconds` are enough to tell what a rule refuses. */
+export function isTelling(rule: Rule, seconds: number): boolean {
+  return seconds >= WINDOWS_MIN * longestWindow(rule)
+}
+
+/** Refusals in a replay of the last `seconds`. Errs low: a short replay says "at least", and never "none". */
+export function refusalText(rule: Rule, seconds: number, refused: number): string {
+  const replayed = `the last ${span(seconds)}`
+  if (isTelling(rule, seconds)) return `Alone, it would have refused ${fullCount(refused)} in ${replayed}.`
+  const short = `less than ${WINDOWS_MIN} windows of ${span(longestWindow(rule))}`
+  if (refused > 0)
+    return `Alone, it would have refused at least ${fullCount(refused)}: they cover ${replayed}, ${short}.`
+  return `What it would have refused cannot be told: they cover ${replayed}, ${short}.`
+}
+
+function longestWindow(rule: Rule): number {
+  const limits = [...limitsOf(rule), ...Object.values(rule.by_plan ?? {}).flat()]
+  return Math.max(0, ...limits.map(({ window_seconds: seconds }) => seconds))
 }
 
 /** `100/min (burst 200), 5,000/d`, as in the tables of the CLI. */

@@ -16,6 +16,8 @@ export type Validation = {
   readonly warnings: readonly Finding[]
   readonly rule?: Rule
   readonly compact?: PlainRule
+  /** Set if the text could not be checked: the service does not answer, or refuses. */
+  readonly failure?: string
 }
 
 /** Undefined while the text is being checked. */
@@ -40,6 +42,6 @@ function validate(text: string, signal: AbortSignal): Promise<Validation> {
   return send<Validation>('/rate-limit/rules/validate', { method: 'POST', body: text, headers, signal })
 }
 
-function failed(fix: string): Validation {
-  return { valid: false, errors: [{ field: 'service', fix }], warnings: [] }
+function failed(failure: string): Validation {
+  return { valid: false, errors: [], warnings: [], failure }
 }

@@ -8,6 +8,7 @@ import { Failure } from '../../components/notice.tsx'
 import { Panel } from '../../components/panel.tsx'
 import { type Column, Table } from '../../components/table.tsx'
 import { Time } from '../../components/time.tsx'
+import { fullCount } from '../../format.ts'
 import { useApi } from '../../resource.ts'
 import { type PlainRule, ruleText } from '../../rule-text.ts'
 import { can } from '../../session.ts'
@@ -81,7 +82,7 @@ export function Versions({ current, onChanged }: Props) {
           title={`Version ${compared} against version ${current}`}
           onClose={() => setCompared(undefined)}
         >
-          <Changes from={compared} to={current} />
+          <Comparison from={compared} to={current} />
         </Dialog>
       )}
       {target !== undefined && current !== undefined && (
@@ -91,14 +92,44 @@ export function Versions({ current, onChanged }: Props) {
   )
 }
 
+type ComparisonProps = { readonly from: number; readonly to: number }
+
 /** Differences between two versions, rule by rule. */
-function Changes({ from, to }: { readonly from: number; readonly to: number }) {
+function Comparison({ from, to }: ComparisonProps) {
   const { data, error, reload } = useApi<VersionDiff>('/rate-limit/rule-set/diff', { from, to })
-  if (data === undefined) return <Failure error={error} retry={reload} />
+  if (data === undefined) return error === undefined ? <p>Comparing …</p> : <Failure error={error} retry={reload} />
   if (data.changes.length === 0) return <p class="muted">No difference.</p>
   return (
     <div class="stack">
-      {data.changes.map((change) => (
+      <p>{countText(data.changes.length)}</p>
+      <Changes changes={data.changes} />
+    </div>
+  )
+}
+
+/** The service lists many changes without their fields: they are named, and never shown as equal. */
+function Changes({ changes }: { readonly changes: readonly Change[] }) {
+  if (changes.every(({ before, after }) => before === undefined && after === undefined)) {
+    const ids = (kind: Change['change']) => changes.flatMap((one) => (one.change === kind ? [one.rule_id] : []))
+    return (
+      <>
+        <p class="muted">They are too many to show their fields.</p>
+        {(['created', 'updated', 'deleted'] as const)
+          .filter((kind) => ids(kind).length > 0)
+          .map((kind) => (
+            <details key={kind}>
+              <summary>
+                {fullCount(ids(kind).length)} {kind}
+              </summary>
+              <p class="mono">{ids(kind).join(', ')}</p>
+            </details>
+          ))}
+      </>
+    )
+  }
+  return (
+    <>
+      {changes.map((change) => (
         <section key={change.rule_id}>
           <h3>
             {change.change} <span class="mono">{change.rule_id}</span>
@@ -106,7 +137,7 @@ function Changes({ from, to }: { readonly from: number; readonly to: number }) {
           <Diff before={textOf(change, 'before')} after={textOf(change, 'after')} />
         </section>
       ))}
-    </div>
+    </>
   )
 }
 
@@ -117,7 +148,7 @@ function textOf(change: Change, side: 'before' | 'after'): string {
 }
 
 function countText(count: number): string {
-  return count === 1 ? 'One rule changes:' : `${count} rules change:`
+  return count === 1 ? 'One rule changes:' : `${fullCount(count)} rules change:`
 }
 
 type RollbackProps = {
@@ -128,7 +159,6 @@ type RollbackProps = {
 }
 
 function Rollback({ from, to, onClose, onDone }: RollbackProps) {
-  const { data } = useApi<VersionDiff>('/rate-limit/rule-set/diff', { from, to })
   const roll = async (reason: string) => {
     await send('/rate-limit/rule-set/rollback', {
       method: 'POST',
@@ -151,8 +181,7 @@ function Rollback({ from, to, onClose, onDone }: RollbackProps) {
         The rules of version {to} become a new version, at once and on every node. This needs no approval and is not
         guarded. It ends the rollouts of the rules that it changes.
       </p>
-      <p>{data === undefined ? 'Comparing …' : countText(data.changes.length)}</p>
-      <Changes from={from} to={to} />
+      <Comparison from={from} to={to} />
     </Confirm>
   )
 }

@@ -8,7 +8,8 @@ import { type FleetNode, useFleet } from '../../fleet.ts'
 
 type SinkRow = FleetNode['sinks'][number] & { readonly node: string; readonly address: string }
 
-const COLUMNS: readonly Column<SinkRow>[] = [
+/** `isStale`: the service does not answer. */
+const columnsOf = (isStale: boolean): readonly Column<SinkRow>[] => [
   { title: 'Sink', cell: ({ name }) => <span class="num">{name}</span> },
   {
     title: 'Node',
@@ -18,19 +19,25 @@ const COLUMNS: readonly Column<SinkRow>[] = [
       </>
     ),
   },
-  { title: 'State', cell: ({ is_up: isUp }) => <Status health={isUp ? 'good' : 'bad'}>{isUp ? 'up' : 'down'}</Status> },
+  {
+    title: 'State',
+    cell: ({ is_up: isUp }) => {
+      if (isStale) return <Status health="off">unknown</Status>
+      return <Status health={isUp ? 'good' : 'bad'}>{isUp ? 'up' : 'down'}</Status>
+    },
+  },
   { title: 'Waiting', align: 'right', wide: true, cell: ({ pending }) => <Num value={pending} /> },
   { title: 'Dropped', align: 'right', cell: ({ dropped }) => <Num value={dropped} /> },
 ]
 
 export function Sinks() {
-  const [fleet] = useFleet()
+  const { fleet, silentMs } = useFleet()
   const rows = fleet?.nodes.flatMap(({ node, address, sinks }) => sinks.map((sink) => ({ ...sink, node, address })))
   return (
     <Panel title="Event sinks" note="set by --events-sink">
       <Table
         caption="Event sinks"
-        columns={COLUMNS}
+        columns={columnsOf(silentMs !== undefined)}
         rows={rows}
         rowKey={({ address, name }) => `${address} ${name}`}
         empty="No node stores events."

@@ -13,7 +13,8 @@ import { type Change, COMPARED, impossible } from './candidate.ts'
 /** Time without a change before the algorithms are compared: dragging comes first. */
 const PAUSE_MS = 500
 
-type Row = { readonly algorithm: AlgorithmName; readonly result: ReplayResult | string }
+/** `result`: a text if the algorithm cannot be used; undefined while it is replayed. */
+type Row = { readonly algorithm: AlgorithmName; readonly result: ReplayResult | string | undefined }
 
 type Props = {
   readonly change: Change
@@ -28,6 +29,7 @@ export function Algorithms({ change, ruleId, simulate, onSelect }: Props) {
     const timer = setTimeout(() => setSettled(change), PAUSE_MS)
     return () => clearTimeout(timer)
   }, [change])
+  const keyOf = ({ limit, burst }: Change) => JSON.stringify([limit, burst])
   const compare = async () => {
     const rows: Row[] = []
     for (const algorithm of COMPARED) {
@@ -35,11 +37,14 @@ export function Algorithms({ change, ruleId, simulate, onSelect }: Props) {
       // A rule may not support an algorithm: the others are still compared.
       rows.push({ algorithm, result: why ?? (await simulate({ ...settled, algorithm }).catch(messageOf)) })
     }
-    return rows
+    return { key: keyOf(settled), rows }
   }
-  const { data } = useLatest(JSON.stringify([settled.limit, settled.burst]), compare, true)
-  const own = ({ result }: Row) =>
-    typeof result === 'string' ? undefined : result.rules.find(({ rule_id: id }) => id === ruleId)
+  const { data } = useLatest(keyOf(settled), compare, true)
+  // The figures of another limit are not shown as those of this one.
+  const isCurrent = data === undefined || data.key === keyOf(change)
+  const rows = isCurrent ? data?.rows : COMPARED.map((algorithm): Row => ({ algorithm, result: undefined }))
+  const figuresOf = ({ result }: Row) => (typeof result === 'string' ? undefined : result)
+  const own = (row: Row) => figuresOf(row)?.rules.find(({ rule_id: id }) => id === ruleId)
   const columns: Column<Row>[] = [
     {
       title: 'Algorithm',
@@ -63,14 +68,14 @@ export function Algorithms({ change, ruleId, simulate, onSelect }: Props) {
     {
       title: 'Newly denied',
       align: 'right',
-      cell: ({ result }) => <Num value={typeof result === 'string' ? undefined : result.changes?.newly_denied} />,
+      cell: (row) => <Num value={figuresOf(row)?.changes?.newly_denied} />,
     },
   ]
   return (
     <Table
       caption="Algorithms side by side"
       columns={columns}
-      rows={data}
+      rows={rows}
       rowKey={({ algorithm }) => algorithm}
       selected={change.algorithm}
       empty=""

@@ -7,8 +7,6 @@ import type { Profile } from '../../replay/protocol.ts'
 
 const WIDTH = 800
 const HEIGHT = 200
-/** Fewer points leave room at the right: a bar is never wider. */
-const POINTS_MIN = 12
 const TOP = 8
 const BASE = HEIGHT - 4
 
@@ -92,9 +90,8 @@ export function DragChart({ profile, limit, active, max, reach, windowText, onLi
 
 /** Times of the first and the last bar, below them. */
 function Times({ points }: { readonly points: Profile['points'] }) {
-  const width = `${(100 * Math.min(points.length, POINTS_MIN)) / POINTS_MIN}%`
   return (
-    <p class="drag-times" aria-hidden="true" style={{ width }}>
+    <p class="drag-times" aria-hidden="true">
       <span>{timeOf(points[0])}</span>
       <span>{points.length > 1 && timeOf(points.at(-1))}</span>
     </p>
@@ -117,7 +114,7 @@ type DrawingProps = Pick<Props, 'limit' | 'active' | 'max'> & { readonly points:
 
 function Drawing({ points, limit, active, max }: DrawingProps) {
   const y = (units: number) => BASE - (Math.min(units, max) / max) * (BASE - TOP)
-  const width = WIDTH / Math.max(POINTS_MIN, points.length)
+  const width = WIDTH / Math.max(1, points.length)
   return (
     <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
       {points.map(({ atMs, units }, index) => (

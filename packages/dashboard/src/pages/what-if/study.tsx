@@ -37,12 +37,16 @@ export function Study({ worker, rules, rule, source }: Props) {
     const others = rules.rules.filter(({ rule_id: id }) => id !== rule.rule_id)
     return worker.ask('simulate', { rules: [...others, candidateOf(rule, one)], against: rules.rules })
   }
-  const result = useLatest(JSON.stringify(change), () => simulate(change), true)
+  const asked = JSON.stringify(change)
+  const result = useLatest(asked, async () => ({ asked, figures: await simulate(change) }), true)
+  const figures = result.data?.figures
+  // While the user drags, figures follow a little later; a table of another limit would be taken for this one.
+  const current = result.data?.asked === asked ? figures : undefined
   // The scale stays while the user drags.
   const { max, reach } = useMemo(() => scaleOf(profile.data, active.limit), [profile.data, active.limit])
   return (
     <div class="stack">
-      <Coverage result={result.data} source={source} rule={rule} />
+      <Coverage result={figures} source={source} rule={rule} />
       <Panel title="Limit over real traffic" note={`${fullCount(change.limit)} per ${span(windowSeconds)}`}>
         <DragChart
           profile={profile.data}
@@ -57,15 +61,15 @@ export function Study({ worker, rules, rule, source }: Props) {
         <Controls change={change} max={reach} setChange={setChange} commit={commit} />
         <Failure error={profile.error ?? result.error} />
       </Panel>
-      <Result result={result.data} ruleId={rule.rule_id} isBusy={result.isBusy}>
+      <Result result={figures} ruleId={rule.rule_id} isBusy={result.isBusy}>
         <CreateShadow rule={rule} change={change} version={rules.version} active={active} />
       </Result>
       <Panel title="Refused over time">
-        <RefusedChart result={result.data} />
+        <RefusedChart result={figures} />
       </Panel>
       <div class="two-columns">
         <Panel title="Affected clients" note="most refused first">
-          <ChangedClients result={result.data} />
+          <ChangedClients result={current} />
         </Panel>
         <Panel title="Algorithms side by side" note="the same limit and requests">
           <Algorithms
@@ -77,7 +81,7 @@ export function Study({ worker, rules, rule, source }: Props) {
         </Panel>
       </div>
       <Panel title="All rules" note="most refused first">
-        <RuleResults result={result.data} ruleId={rule.rule_id} />
+        <RuleResults result={current} ruleId={rule.rule_id} />
       </Panel>
     </div>
   )

@@ -50,6 +50,12 @@ export const SECOND_TABLES: readonly SecondTable[] = Object.keys(ROLLUPS) as Sec
 export const TABLES: readonly Table[] = ['sluice_events', ...SECOND_TABLES]
 const VERSIONS = 'sluice_schema'
 export const FINGERPRINTS = 'sluice_key_fingerprint'
+/** The events under the name and columns of the design documents (docs/reference/source-documents.md). */
+const DOCUMENT_VIEW = 'rate_limit_events'
+export const DOCUMENT_COLUMNS: readonly string[] = [
+  ...['event_id', 'client_id', 'endpoint', 'rule_id', 'allowed', 'current_count', 'limit_count', 'timestamp'],
+  'sample_rate', // not in the document: without it, counts of sampled admissions would be too low
+]
 
 /** Columns of the first version. `timestamp` and `allowed` have other types in ClickHouse. */
 const FIRST_COLUMNS: readonly Column[] = [
@@ -145,6 +151,10 @@ function migrations(database: string): readonly (readonly string[])[] {
       `CREATE TABLE IF NOT EXISTS ${database}.${FINGERPRINTS} (fingerprint String, stored_at DateTime)
          ENGINE = MergeTree PARTITION BY tuple() ORDER BY fingerprint`,
     ],
+    [
+      `CREATE VIEW IF NOT EXISTS ${database}.${DOCUMENT_VIEW} AS
+         SELECT ${DOCUMENT_COLUMNS.join(', ')} FROM ${database}.sluice_events WHERE operation = 'check'`,
+    ],
   ]
 }
 
@@ -237,9 +247,9 @@ export class ClickHouseSchema {
     const all = migrations(database)
     const existing = await this.#existingTables()
     const hasTable = (table: Table) => existing.has(table) && (!hasRollup(table) || hasMinutes(existing, table))
-    const isComplete = TABLES.every(hasTable) && existing.has(FINGERPRINTS)
+    const isComplete = TABLES.every(hasTable) && [FINGERPRINTS, DOCUMENT_VIEW].every((name) => existing.has(name))
     const version = existing.has(VERSIONS) ? await this.#version() : 0
-    // A newer version of Sluice may have migrated further: migrations only add columns and tables.
+    // A newer version of Sluice may have migrated further: migrations only add columns, tables and views.
     if (isComplete && version >= all.length) return
     // An existing database needs no right to create databases.
     const databases = `SELECT name FROM system.databases WHERE name = ${literal(database)}`

@@ -3,7 +3,7 @@
 import type { FastifyInstance } from 'fastify'
 import type { Clock } from 'sluice'
 import type { Analytics } from '../../events/analytics.ts'
-import type { ClientKind } from '../../events/event.ts'
+import type { ClientKind, DecisionEvent } from '../../events/event.ts'
 import { EventTail, type TailFilter } from '../../events/event-tail.ts'
 import type { KeyHash } from '../../log.ts'
 import { FILTER, type FilterParameters } from '../bodies/analytics-query.ts'
@@ -57,6 +57,7 @@ export function eventStreamRoute(app: FastifyInstance, { analytics, keyHash, lag
     summary: 'Live tail of decision events',
     description:
       'Server-sent events of all nodes, about two seconds after they happen: `decision` has one event as JSON, ' +
+      '`stored` follows the newest stored ones with their number, ' +
       '`skipped` says that events were left out because there were too many, were stored more than 30 seconds late, ' +
       'or were not read in time.',
     tags: ['insight'],
@@ -84,7 +85,7 @@ export function sendTail(
   last: number,
 ): void {
   let skipped = 0
-  const unsubscribe = tail.subscribe(filter, last, (event) => {
+  const send = (event: DecisionEvent | undefined) => {
     if (skipped > 0 || event === undefined) {
       if (!stream.send('skipped', { count: skipped || null })) {
         skipped += 1
@@ -93,6 +94,7 @@ export function sendTail(
     }
     skipped = 0
     if (event !== undefined && !stream.send('decision', shownEvent(event), event.event_id)) skipped += 1
-  })
+  }
+  const unsubscribe = tail.subscribe(filter, last, send, (count) => stream.send('stored', { count }))
   stream.onClose(unsubscribe)
 }

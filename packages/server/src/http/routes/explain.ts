@@ -12,7 +12,10 @@ import {
 } from '../../checks/answer.ts'
 import type { CheckBody } from '../../checks/check-body.ts'
 import { subjectFromBody } from '../../checks/check-body.ts'
+import type { KnownKeys } from '../../checks/known-keys.ts'
 import { type PlainException, plainException } from '../../checks/plain-exception.ts'
+import { HASHED } from '../../events/client-key.ts'
+import { ProblemError, problem } from '../../problems/problem.ts'
 import { answers, CHECK_BODY, CHECK_BYTES_MAX } from '../bodies/schemas.ts'
 
 export const EXPLAIN_PATH = '/api/v1/rate-limit/explain'
@@ -30,6 +33,8 @@ const BODY = {
 export type ExplainAnswer = {
   readonly answer: CheckAnswer
   readonly source: string
+  /** Set if `on_fail` decided for a limit: its numbers are not those of the store. */
+  readonly policy_reason?: string
   readonly version: number
   readonly rules: readonly ExplainedRule[]
   /** Overrides, signals, global factor and bypass that change the decision. */
@@ -68,6 +73,10 @@ const ANSWER = {
   properties: {
     answer: { $ref: 'CheckAnswer#' },
     source: { type: 'string', description: 'Source of the decision.' },
+    policy_reason: {
+      type: 'string',
+      description: 'Why `on_fail` decided for a limit. The state of the buckets is then unknown, whatever the numbers.',
+    },
     version: { type: 'integer', description: 'Version of the rules.' },
     rules: { type: 'array', items: RULE },
     exceptions: {
@@ -79,17 +88,62 @@ const ANSWER = {
   },
 }
 
-export function explainRoute(app: FastifyInstance, limiter: Limiter, clock: Clock): void {
+/** `keys` undefined: this node records no events. */
+export function explainRoute(
+  app: FastifyInstance,
+  limiter: Limiter,
+  clock: Clock,
+  keys: Pick<KnownKeys, 'find'> | undefined,
+): void {
   const schema = {
     operationId: 'explain',
     summary: 'Predict and explain a decision',
-    description: 'Evaluates every rule and consumes nothing.',
+    description:
+      'Evaluates every rule and consumes nothing. `client_id`, `api_key`, `ip_address` and `tenant` may be the ' +
+      '`hmac:` hash of a stored event: the service explains the key behind it, which the answer does not contain.',
     tags: ['insight'],
     body: BODY,
-    response: answers(ANSWER, 400, 413, 415, 503),
+    response: answers(ANSWER, 400, 404, 413, 415, 503),
   }
   const options = { schema, config: { access: 'viewer' as const }, bodyLimit: CHECK_BYTES_MAX }
-  app.post<{ Body: CheckBody }>(EXPLAIN_PATH, options, ({ body }) => explain(limiter, body, clock))
+  app.post<{ Body: CheckBody }>(EXPLAIN_PATH, options, async ({ body }) => {
+    const found = await keysOf(body, keys)
+    const answer = await explain(
+      limiter,
+      { ...body, ...Object.fromEntries(found.map(({ field, key }) => [field, key])) },
+      clock,
+    )
+    return { ...answer, rules: answer.rules.map((rule) => ({ ...rule, detail: concealed(rule.detail, found) })) }
+  })
+}
+
+/** Facts of which events may store the hash. */
+const HASHED_FACTS = { client_id: 'user', api_key: 'api_key', ip_address: 'ip', tenant: 'tenant' } as const
+
+type FoundKey = { readonly field: string; readonly hashed: string; readonly key: string }
+
+/** Keys of the hashes in a body. Throws KEY_UNKNOWN: without its key, another bucket would be explained. */
+async function keysOf(body: CheckBody, keys: Pick<KnownKeys, 'find'> | undefined): Promise<readonly FoundKey[]> {
+  const found: FoundKey[] = []
+  for (const [field, fact] of Object.entries(HASHED_FACTS)) {
+    const hashed = body[field as keyof typeof HASHED_FACTS]
+    if (hashed === undefined || !HASHED.test(hashed)) continue
+    const key = await keys?.find(fact, hashed)
+    if (key === undefined) throw unknownKey(field, hashed)
+    found.push({ field, hashed, key })
+  }
+  return found
+}
+
+function unknownKey(field: string, hashed: string): ProblemError {
+  const fix = 'give the key itself, or explain it within a day of a recorded request'
+  const detail = `The key of this hash is not known, so neither are its buckets: ${fix}.`
+  return new ProblemError(problem('KEY_UNKNOWN', detail, [{ field, value: hashed, fix }]))
+}
+
+/** Details of conditions quote facts of the request. */
+function concealed(detail: string, found: readonly FoundKey[]): string {
+  return found.reduce((text, { key, hashed }) => text.replaceAll(JSON.stringify(key), JSON.stringify(hashed)), detail)
 }
 
 /** The prediction, and the rules that apply or come closest; `leftOut` others do not apply either. */
@@ -114,6 +168,7 @@ export async function explain(limiter: Limiter, body: CheckBody, clock: Clock): 
   return {
     answer: JSON.parse(createAnswerText()(decision, clock.nowUs(), readActiveRules(limiter), undefined)) as CheckAnswer,
     source: decision.source,
+    ...(decision.policyReason && { policy_reason: decision.policyReason }),
     version: decision.version,
     rules: rules.map((rule) => {
       const limits = rule.reason === null ? { limits: limitsOf(rule.ruleId).map(plainOutcome) } : {}

@@ -4,7 +4,7 @@
 import type { FastifyInstance } from 'fastify'
 import type { Clock } from 'sluice'
 import { percentile } from '../../events/latency.ts'
-import { type Figures, RESOLUTIONS, type Step } from '../../fleet/figures.ts'
+import { type Figures, RESOLUTIONS, type Resolution, type Step, shownPeriod } from '../../fleet/figures.ts'
 import type { Fleet } from '../../fleet/fleet.ts'
 import { DECISION_SECONDS } from '../../metrics/service-metrics.ts'
 import { answers, type Schema } from '../bodies/schemas.ts'
@@ -12,8 +12,6 @@ import type { EventStreams } from '../event-streams.ts'
 
 export const FLEET_PATH = '/api/v1/fleet'
 const SEND_MS = 2000
-/** A second is complete when the reports of all nodes with it have arrived. */
-const DELAY_SECONDS = 3
 const BOUNDS_US = DECISION_SECONDS.map((seconds) => seconds * 1e6)
 
 const count: Schema = { type: 'integer' }
@@ -47,7 +45,7 @@ const NODE: Schema = {
       type: 'object',
       properties: { name: text, is_up: { type: 'boolean' }, pending: count, dropped: count },
     }),
-    checks_per_second: { type: 'number', description: 'Over about ten seconds.' },
+    checks_per_second: { type: 'number', description: 'Mean of the last minute, as in the figures.' },
     refused_per_second: { type: 'number' },
     lacks: list(text, 'What this node of an older version does not understand: writes that need it are refused.'),
   },
@@ -126,21 +124,22 @@ async function shownFleet({ fleet, clock }: FleetDeps): Promise<object> {
     at: new Date(nowMs).toISOString(),
     nodes,
     alerts,
-    figures: figures.map((one, index) => shownFigures(one, RESOLUTIONS[index]?.kept ?? 0, nowMs)),
+    figures: RESOLUTIONS.map((resolution, index) => shownFigures(figures[index], resolution, nowMs)),
     incomplete: incomplete ?? null,
   }
 }
 
 /** All steps of the time range, including those without decisions. */
-function shownFigures({ stepSeconds, steps }: Figures, kept: number, nowMs: number): object {
-  const end = Math.floor((nowMs / 1000 - DELAY_SECONDS) / stepSeconds) * stepSeconds
-  const starts = Array.from({ length: kept }, (_, index) => end - (kept - index) * stepSeconds)
-  const byStart = new Map(steps.map((step) => [step.at, step]))
+function shownFigures(figures: Figures | undefined, resolution: Resolution, nowMs: number): object {
+  const { stepSeconds, shown } = resolution
+  const { from } = shownPeriod(resolution, nowMs)
+  const starts = Array.from({ length: shown }, (_, index) => from + index * stepSeconds)
+  const byStart = new Map(figures?.steps.map((step) => [step.at, step]))
   const all = starts.map((at) => byStart.get(at))
   const source = (name: keyof Step['sources']) => all.map((step) => step?.sources[name] ?? 0)
   return {
     step_seconds: stepSeconds,
-    from: new Date((starts[0] ?? 0) * 1000).toISOString(),
+    from: new Date(from * 1000).toISOString(),
     allowed: all.map((step) => step?.allowed ?? 0),
     refused: all.map((step) => step?.refused ?? 0),
     sources: { store: source('store'), lease: source('lease'), local: source('local'), policy: source('policy') },

@@ -2,7 +2,7 @@
 
 import type { FastifyInstance } from 'fastify'
 import { type Limiter, SEVERITIES, type Severity } from 'sluice'
-import { keyText, parseKey } from '../../exceptions/key.ts'
+import { keyText, parseKey, requirePlain } from '../../exceptions/key.ts'
 import { type ListedSignal, SIGNALS_MAX, type SignalTable, signalUnknown } from '../../exceptions/signal-table.ts'
 import { isExceptionId, keyField, noDatabase, REASON_QUERY } from '../bodies/exception-fields.ts'
 import { answers, problemAnswers, text } from '../bodies/schemas.ts'
@@ -165,7 +165,7 @@ function sendRoute(app: FastifyInstance, deps: SignalsDeps): void {
   app.post<{ Body: SignalBody }>(SIGNALS_PATH, options, async ({ body, caller }, reply) => {
     const table = tableOf(deps)
     const { kind, severity, source, ttl_seconds: ttl } = body
-    const key = parseKey(body.key, ipv6Prefix)
+    const key = requirePlain(parseKey(body.key, ipv6Prefix), body.key)
     const expiresAt = new Date(nowMs() + ttl * 1000)
     const signalId = await table.send({ key, kind, severity, source, expiresAt }, caller.id)
     const reacts = limiter.rules.some(({ enabled, scope, on_signal: reactions = {} }) => {
