@@ -12,6 +12,7 @@ import { migrate } from '../src/db/migrate.ts'
 import { DATABASE_FOLDER, openDatabase } from '../src/db/open-database.ts'
 import { embeddedAnalytics } from '../src/events/embedded/embedded-analytics.ts'
 import { embeddedSink } from '../src/events/embedded/embedded-sink.ts'
+import { VERSION } from '../src/package-facts.ts'
 import { RuleStore } from '../src/rules/rule-store.ts'
 import { describeDatabases, emptyDataDir, temporaryFolder, usePostgres } from './databases.ts'
 import { batchOf, eventRow } from './event-rows.ts'
@@ -108,6 +109,36 @@ describeDatabases(
       expect(await migrate(database, [one, three])).toEqual(['1.sql', '3.sql'])
       expect(await migrate(database, [one, two, three])).toEqual(['2.sql'])
       expect(await migrate(database, [one, two, three])).toEqual([])
+    })
+
+    test('a newer migration keeps an older version from starting, unless it is marked as compatible', async () => {
+      const database = await open()
+      const one = { name: '1.sql', sql: 'CREATE TABLE one (a int)', hash: 'x' }
+      const harmless = { name: '2.sql', sql: '-- Compatible: a view.\nCREATE VIEW two AS SELECT 2', hash: 'y' }
+      const breaking = { name: '3.sql', sql: 'ALTER TABLE one RENAME TO three', hash: 'z' }
+      await migrate(database, [one, harmless])
+      expect(await migrate(database, [one])).toEqual([])
+      await migrate(database, [one, harmless, breaking])
+      await database.query("UPDATE schema_migrations SET version = '9.1.0' WHERE name = '3.sql'")
+      await expect(migrate(database, [one])).rejects.toThrow(
+        `the database has migrations that Sluice ${VERSION} does not know (3): start 9.1.0 or a newer version`,
+      )
+      expect(await migrate(database, [one, harmless, breaking])).toEqual([])
+    })
+
+    test('the table of migrations of an earlier version is continued', async () => {
+      const database = await open()
+      const one = { name: '1.sql', sql: 'CREATE TABLE one (a int)', hash: 'x' }
+      await database.query(`CREATE TABLE schema_migrations (
+        name text PRIMARY KEY, hash text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());
+        INSERT INTO schema_migrations (name, hash) VALUES ('1.sql', 'x')`)
+      const two = { name: '2.sql', sql: '-- Compatible: a table.\nCREATE TABLE two (a int)', hash: 'y' }
+      expect(await migrate(database, [one, two])).toEqual(['2.sql'])
+      const rows = await database.query('SELECT name, compatible, version FROM schema_migrations ORDER BY name')
+      expect(rows).toEqual([
+        { name: '1.sql', compatible: false, version: null },
+        { name: '2.sql', compatible: true, version: VERSION },
+      ])
     })
 
     test('a failed migration is rolled back, and an edited one is rejected', async () => {

@@ -4,7 +4,7 @@
 import { type RedisProcess, startRedis } from 'sluice/testing'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { start } from './process.ts'
-import { CHECK, type Client, clientOf, ruleFile } from './service.ts'
+import { CHECK, type Client, clientOf, ruleFile, serveFile } from './service.ts'
 
 const RULES = `
 - { rule_id: leased, limit: 100000, window: 1d, scope: per_user, endpoint_pattern: /leased, on_fail: closed }
@@ -51,6 +51,37 @@ test('Redis is killed under load and comes back: every check is answered, and ex
   const after = await load.next(300)
   expect(after.every(({ status }) => status === 200)).toBe(true)
   expect(answersOf('/closed', after)).toEqual(['true store'])
+})
+
+test('an outage without traffic is in the log, the metric and /readyz, and so is its end', async () => {
+  const [redis, named, regional, global] = await Promise.all([1, 2, 3, 4].map(() => freshRedis()))
+  const serve = (settings: object) => serveFile('[]', { storeDeadlineMs: 1000, globalDeadlineMs: 1000, ...settings })
+  const region = { region: 'eu', regionWeights: { eu: 1 }, homeShare: 0.5 }
+  const [plain, inRegion] = await Promise.all([
+    serve({ redis: redis?.url, stores: { other: named?.url } }),
+    serve({ redis: regional?.url, globalRedis: global?.url, ...region }),
+  ])
+  const state = async ({ get, logged }: Client, series: string, event: string) => {
+    const text = String((await get('/metrics')).body.text)
+    const { status, reasons } = (await get('/readyz')).body
+    const isOpen = Number(new RegExp(`^${series} (\\d)$`, 'm').exec(text)?.[1])
+    return [isOpen, status, reasons, logged.filter((line) => line.event === event).length]
+  }
+  const ofNamed = (event: string) => state(plain, 'sluice_breaker_open\\{store="other",server="all"\\}', event)
+  const ofGlobal = (event: string) => state(inRegion, 'sluice_region_isolated', event)
+  expect(await ofNamed('breaker_opened')).toEqual([0, 'ready', [], 0])
+  expect(await ofGlobal('global_breaker_opened')).toEqual([0, 'ready', [], 0])
+  await Promise.all([named?.stop(), global?.stop()])
+  await vi.waitFor(async () => {
+    expect(await ofNamed('breaker_opened')).toEqual([1, 'degraded', ['store: STORE_UNAVAILABLE'], 1])
+    const reasons = ['region: the global Redis does not answer, homes only']
+    expect(await ofGlobal('global_breaker_opened')).toEqual([1, 'degraded', reasons, 1])
+  }, PATIENTLY)
+  await Promise.all([named, global].map((one) => freshRedis(['--port', String(one?.port)])))
+  await vi.waitFor(async () => {
+    expect(await ofNamed('breaker_closed')).toEqual([0, 'ready', [], 1])
+    expect(await ofGlobal('global_breaker_closed')).toEqual([0, 'ready', [], 1])
+  }, PATIENTLY)
 })
 
 async function freshRedis(args?: readonly string[]): Promise<RedisProcess> {

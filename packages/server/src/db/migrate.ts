@@ -1,9 +1,10 @@
 // Runs pending migrations at every start, in the order of their names and in one transaction. An advisory lock
-// serializes nodes that start together. An applied migration must never be edited, not even its comments.
+// serializes nodes that start together. An applied migration must never be edited, not even its comments. A version
+// that does not know an applied migration starts only if the migration has a line `-- Compatible: <why>`.
 
 import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync } from 'node:fs'
-import { PACKAGE_FOLDER } from '../package-facts.ts'
+import { PACKAGE_FOLDER, VERSION } from '../package-facts.ts'
 import type { Database, Queries } from './database.ts'
 
 const FOLDER = new URL('migrations/', PACKAGE_FOLDER)
@@ -15,14 +16,29 @@ export const MIGRATIONS_CHANNEL = 'sluice_migrations'
 
 type Migration = { readonly name: string; readonly sql: string; readonly hash: string }
 
-/** Returns the names of the migrations that it ran. */
+/** A newer version has changed the tables in a way that this version cannot work with. */
+export class DatabaseTooNew extends Error {
+  override readonly name = 'DatabaseTooNew'
+}
+
+/** `compatible`: versions that do not know the migration may start. `version`: the one that ran it. */
+const TABLE = `
+  CREATE TABLE IF NOT EXISTS schema_migrations (
+    name text PRIMARY KEY, hash text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now(),
+    compatible boolean NOT NULL DEFAULT false, version text);
+  DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'schema_migrations'::regclass AND attname = 'version') THEN
+      ALTER TABLE schema_migrations ADD COLUMN compatible boolean NOT NULL DEFAULT false, ADD COLUMN version text;
+    END IF;
+  END $$`
+const COMPATIBLE = /^-- Compatible: \S/m
+
+/** Returns the names of the migrations that it ran. Throws DatabaseTooNew. */
 export function migrate(database: Database, migrations: readonly Migration[] = readMigrations()): Promise<string[]> {
   return database.transaction(async (queries) => {
     await queries.query(`SELECT pg_advisory_xact_lock(${LOCK})`)
-    await queries.query(
-      `CREATE TABLE IF NOT EXISTS schema_migrations (
-         name text PRIMARY KEY, hash text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())`,
-    )
+    await queries.query(TABLE)
+    await requireCompatible(queries, migrations)
     const ran: string[] = []
     const applied = await appliedHashes(queries)
     for (const { name, sql, hash } of migrations) {
@@ -30,12 +46,31 @@ export function migrate(database: Database, migrations: readonly Migration[] = r
       if (known === hash) continue
       if (known !== undefined) throw new Error(`migration ${name} was edited after it ran: add a new one instead`)
       await queries.query(sql)
-      await queries.query('INSERT INTO schema_migrations (name, hash) VALUES ($1, $2)', [name, hash])
+      await queries.query('INSERT INTO schema_migrations (name, hash, compatible, version) VALUES ($1, $2, $3, $4)', [
+        name,
+        hash,
+        COMPATIBLE.test(sql),
+        VERSION,
+      ])
       ran.push(name)
     }
     if (ran.length > 0) await queries.query(`SELECT pg_notify('${MIGRATIONS_CHANNEL}', '')`)
     return ran
   })
+}
+
+async function requireCompatible(queries: Queries, migrations: readonly Migration[]): Promise<void> {
+  const unknown = await queries.query<{ name: string; version: string | null }>(
+    'SELECT name, version FROM schema_migrations WHERE NOT compatible AND name <> ALL($1) ORDER BY applied_at, name',
+    [migrations.map(({ name }) => name)],
+  )
+  const last = unknown.at(-1)
+  if (last === undefined) return
+  const names = unknown.map(({ name }) => name.replace(/\.sql$/, '')).join(', ')
+  const needed = last.version === null ? 'the version that ran them' : last.version
+  throw new DatabaseTooNew(
+    `the database has migrations that Sluice ${VERSION} does not know (${names}): start ${needed} or a newer version`,
+  )
 }
 
 export async function pendingMigrations(database: Database): Promise<string[]> {

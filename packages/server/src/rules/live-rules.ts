@@ -2,6 +2,7 @@
 // good rules stay active, and /readyz and metrics report it.
 
 import { type Limiter, LimiterError, type PreparedRules, type RulesInput } from 'sluice'
+import { DatabaseTooNew } from '../db/migrate.ts'
 import { Refresher } from '../db/refresher.ts'
 import type { Log } from '../log.ts'
 import type { Metrics } from '../metrics/metrics.ts'
@@ -145,6 +146,7 @@ export class LiveRules {
   }
 
   async #useSnapshot(error: unknown): Promise<void> {
+    if (error instanceof DatabaseTooNew) throw error // is not down: this node would miss more than its rules
     const { limiter, metrics, log, snapshot } = this.#deps
     const kept = await snapshot?.read()
     const prepared = kept && (await limiter.prepareRules(kept.rules as RulesInput, kept.version).catch(() => undefined))

@@ -32,6 +32,9 @@ export type OpenStore = {
   readonly region?: RegionStore | undefined
 }
 
+/** Interval at which a Redis without requests is probed: /readyz, metrics and log notice an outage without traffic. */
+export const IDLE_PROBE_MS = 1000
+
 /** Cap on the time that an unreachable Redis delays the start. */
 export const CONNECT_MS_MAX = 2000
 
@@ -91,6 +94,7 @@ async function openRedis(
     readFrom,
     ...slotGroups,
     deadlineMs: storeDeadlineMs ?? STORE_DEADLINE_MS,
+    idleProbeMs: IDLE_PROBE_MS,
     ...(nodes === undefined ? {} : { nodes }),
     onTransition: (transition) => health.changed(transition),
     onBatch: (requests, seconds, at) => {

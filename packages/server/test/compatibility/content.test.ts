@@ -4,8 +4,9 @@ import { describe, expect, test, vi } from 'vitest'
 import { BYPASS_PATH } from '../../src/http/routes/bypass-tokens.ts'
 import { OVERRIDES_PATH } from '../../src/http/routes/overrides.ts'
 import { SIGNALS_PATH } from '../../src/http/routes/signals.ts'
-import { usePostgres } from '../databases.ts'
-import { type Node, nodeOn, write } from './setup.ts'
+import { temporaryFolder, usePostgres } from '../databases.ts'
+import { serveSettings } from '../service.ts'
+import { connect, type Node, nodeOn, write } from './setup.ts'
 
 const PATIENTLY = { timeout: 20_000, interval: 50 }
 
@@ -81,6 +82,24 @@ test('content of a newer version degrades the node until it is gone', async () =
     await isReady(app)
     expect(app.logged).toContainEqual(expect.objectContaining({ event: 'content_understood', where }))
   }
+})
+
+test('a node whose database a newer version has migrated does not start, nor from its snapshot', async () => {
+  const settings = { database: postgres().createDatabase(), dataDir: temporaryFolder() }
+  const running = await serveSettings(settings)
+  const database = await connect(settings.database)
+  const newer = (compatible: boolean) =>
+    database.query(
+      `INSERT INTO schema_migrations (name, hash, compatible, version) VALUES ('9999_future.sql', '', $1, '9.1.0')
+       ON CONFLICT (name) DO UPDATE SET compatible = excluded.compatible`,
+      [compatible],
+    )
+  await newer(false)
+  await expect(serveSettings(settings)).rejects.toThrow(/\(9999_future\): start 9\.1\.0 or a newer version$/)
+  expect((await running.check({ client_id: 'x', endpoint: '/demo' })).allowed, 'one that runs goes on').toBe(true)
+  await newer(true)
+  const { body } = await (await serveSettings(settings)).get('/readyz')
+  expect(body, 'beside a newer node').toMatchObject({ status: 'degraded' })
 })
 
 test('an unknown severity does not keep the other signals from applying', async () => {

@@ -34,6 +34,8 @@ export class Deadline {
   #tickedMs = 0
   /** Next time of the timer. */
   #armedMs = 0
+  /** Last request, or one that was written again. */
+  usedMs: number = Number.NEGATIVE_INFINITY
   readonly #timers: Timers
   readonly #onExpired: () => void
   #stop: (() => void) | undefined
@@ -106,7 +108,8 @@ export class Deadline {
 
   /** Clients write at the end of this turn or of the next one: the time counts from there. */
   #written(waiting: Waiting): void {
-    waiting.sentMs = this.#timers.nowMs()
+    this.usedMs = this.#timers.nowMs()
+    waiting.sentMs = this.usedMs
     if (this.#fresh.push(waiting) > 1) return
     this.#timers.soon(() => {
       const fresh = this.#fresh

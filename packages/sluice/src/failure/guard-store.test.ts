@@ -128,6 +128,55 @@ describe('the circuit breaker', () => {
     expect(guarded.breaker).toBe('open')
   })
 
+  test('opens without any traffic, when probes of the idle store fail or have no reply', async () => {
+    for (const reply of [fails, never]) {
+      const timers = manualTimers()
+      const { store, next } = scriptedStore()
+      const guarded = guardStore(store, { timers })
+      await guarded.take({ charges: [chargeOf()] })
+      next(reply)
+      for (let seconds = 1; seconds <= 3; seconds += 1) {
+        await pass(timers, 1000)
+        guarded.probeIdle(500)
+      }
+      await pass(timers, 200)
+      expect(guarded.breaker).toBe('open')
+    }
+  })
+
+  test('stays closed while an idle store replies, and a busy one is not probed', async () => {
+    const timers = manualTimers()
+    const { store } = scriptedStore()
+    let requests = 0
+    const counted = { ...store, peek: (charges: Charge[]) => ++requests && store.peek(charges) } as Store
+    const guarded = guardStore(counted, { timers })
+    for (let seconds = 1; seconds <= 10; seconds += 1) {
+      await pass(timers, 1000)
+      guarded.probeIdle(500)
+    }
+    await settled()
+    expect([guarded.breaker, requests]).toEqual(['closed', 10])
+    for (let seconds = 1; seconds <= 10; seconds += 1) {
+      await guarded.take({ charges: [chargeOf()] })
+      await pass(timers, 400)
+      guarded.probeIdle(500)
+    }
+    expect(requests).toBe(10)
+  })
+
+  test('does not hold up a check while the probe of an idle store waits for its reply', async () => {
+    const timers = manualTimers()
+    const { store, next } = scriptedStore()
+    const guarded = guardStore(store, { timers })
+    next(never)
+    timers.advance(1000)
+    guarded.probeIdle(500)
+    next(memoryTake)
+    expect(await guarded.take({ charges: [chargeOf()] })).toMatchObject({ granted: true, source: 'store' })
+    await pass(timers, 1000)
+    expect(guarded.breaker, 'one probe without a reply is no outage').toBe('closed')
+  })
+
   test('ends a drill that began while a probe was in flight', async () => {
     const timers = manualTimers()
     const { store, next } = scriptedStore()

@@ -50,6 +50,8 @@ export type GuardOptions = {
   readonly replicas?: Peek | undefined
   /** Charge that probes make. */
   readonly probe?: Charge | undefined
+  /** Probes an idle store, without a trace in its figures. Default: its peek. */
+  readonly idlePeek?: ((charges: readonly Charge[]) => MaybePromise<Taken>) | undefined
 }
 
 export type Peek = (charges: readonly Charge[], expiresMs?: number) => Promise<Taken>
@@ -71,6 +73,8 @@ export type GuardedStore = Store & {
   drill(forMs: number): void
   /** Closes the circuit breaker: another server has replaced this one. */
   replaced(): void
+  /** Probes the store if it had no request for this long: an outage opens the circuit breaker without traffic, too. */
+  probeIdle(idleMs: number): void
   /**
    * Runs another request to the store under the deadline and the breaker. Throws STORE_UNAVAILABLE, or
    * DEADLINE_EXCEEDED if the caller gives up before.
@@ -107,6 +111,7 @@ class GuardStore implements GuardedStore {
   readonly #deadline: Deadline
   readonly #prober: Prober
   readonly #probeCharge: Charge
+  readonly #idlePeek: NonNullable<GuardOptions['idlePeek']>
   readonly #counts = {
     timeouts: 0,
     failures: 0,
@@ -130,6 +135,7 @@ class GuardStore implements GuardedStore {
     this.#deadline = new Deadline(deadlineMs, this.#timers, () => this.#failed(), startMs)
     this.#prober = new Prober(() => this.#probe(), this.#timers, options.random ?? Math.random)
     this.#probeCharge = options.probe ?? PROBE
+    this.#idlePeek = options.idlePeek ?? ((charges) => store.peek(charges))
     const started = () => this.#deadline.started()
     options.ready?.then(started, started)
   }
@@ -146,6 +152,11 @@ class GuardStore implements GuardedStore {
   replaced(): void {
     this.#prober.stop()
     this.#breaker.succeeded(this.#timers.nowMs())
+  }
+
+  probeIdle(idleMs: number): void {
+    if (this.#closed || this.#breaker.state === 'open' || this.#timers.nowMs() - this.#deadline.usedMs < idleMs) return
+    this.request(async () => this.#idlePeek([this.#probeCharge])).catch(() => {}) // a failure starts the prober
   }
 
   /** Decides without the store while the breaker is open; otherwise undefined. */

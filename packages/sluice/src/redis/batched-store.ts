@@ -43,6 +43,8 @@ export class BatchedStore implements Store {
   readonly #names: KeyNames
   /** Reads from replicas. Has no observer: replicas say nothing about the health of the primaries. */
   readonly #reader: Batcher | undefined
+  /** Probes an idle Redis. Has no observer: metrics count the requests of the caller. */
+  readonly #idle: Batcher | undefined
   #next = 0
   #closed = false
 
@@ -56,6 +58,7 @@ export class BatchedStore implements Store {
     this.ready = Promise.all(own.map(({ attempted }) => attempted))
     this.primaryOf = own[0]?.primaryOf
     const [first] = own
+    this.#idle = first && new Batcher(first, names, {}, timeArguments, store)
     this.#reader = first?.read && new Batcher({ ...first, send: first.read }, names, {}, timeArguments, store)
   }
 
@@ -66,6 +69,11 @@ export class BatchedStore implements Store {
 
   peek(charges: readonly Charge[]): Promise<Taken> {
     return this.#runTake(peekOf(charges))
+  }
+
+  /** A peek that no figure counts. */
+  async peekIdle(charges: readonly Charge[]): Promise<Taken> {
+    return (await this.#idle?.run(peekOf(charges))) as Taken // there is a connection; peeks always have a result
   }
 
   /** Undefined unless replicas are read. */

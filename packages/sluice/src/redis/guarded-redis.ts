@@ -85,6 +85,15 @@ export class GuardedRedis {
     for (const guard of this.#guards.values()) guard.drill(forMs)
   }
 
+  /** Probes each server that had no request for this long, in a Cluster also primaries that never had one. */
+  probeIdle(idleMs: number): void {
+    for (const slot of this.#options.names.groups?.slots ?? []) {
+      const primary = this.#batched.primaryOf?.(slot) ?? ''
+      if (primary !== '') this.#guard(primary, this.#shared, slot)
+    }
+    for (const guard of this.#guards.values()) guard.probeIdle(idleMs)
+  }
+
   /** `slot`: a slot that the server serves, in a Cluster. */
   #guard(server: string, inner: Store, slot?: number): Store {
     const known = this.#guards.get(server)
@@ -99,6 +108,7 @@ export class GuardedRedis {
       ready: this.#batched.ready,
       replicas: this.#replicas,
       probe: this.#probe(slot),
+      idlePeek: (charges) => this.#batched.peekIdle(charges),
       onTransition: (transition) => onTransition({ ...transition, ...this.#namesOf(server) }),
     })
     const drillMs = this.#drillUntilMs - performance.now()

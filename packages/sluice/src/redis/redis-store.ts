@@ -4,7 +4,7 @@
 
 import { DEFAULT_STORE } from '../algorithms/limit.ts'
 import { approximateStore } from '../approximate/approximate-store.ts'
-import type { Clock } from '../clock.ts'
+import { type Clock, systemTimers } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'
 import type { BreakerState } from '../failure/breaker.ts'
 import { DEADLINE_MS } from '../failure/guard-store.ts'
@@ -47,6 +47,11 @@ export type RedisStoreOptions = BatchObserver & {
   /** Number of nodes that share the limits, for `consistency: local` and `on_fail: local`. Default: 1. */
   readonly nodes?: number
   /**
+   * Interval at which servers without requests are probed, so that `onTransition` reports an outage without traffic,
+   * too. Needs a deadline. Default: none; the first check notices.
+   */
+  readonly idleProbeMs?: number
+  /**
    * Called when the circuit breaker of Redis, or of a primary of a Cluster, opens or closes. Without it, the process
    * emits the warnings SLUICE_STORE_DOWN and SLUICE_STORE_UP.
    */
@@ -82,6 +87,7 @@ const OPTIONS: KnownFields<RedisStoreOptions> = {
   slotGroups: true,
   leases: true,
   nodes: true,
+  idleProbeMs: true,
   onTransition: true,
   stores: true,
   onBatch: true,
@@ -107,6 +113,10 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
     return typeof deadlineMs === 'number' && deadlineMs >= 0 && deadlineMs < 60_000
   })
   check('nodes', nodes, 'give a whole number of at least 1', () => Number.isInteger(nodes) && nodes >= 1)
+  const { idleProbeMs } = options
+  check('idleProbeMs', idleProbeMs, 'give milliseconds from 100, with deadlineMs above 0', () => {
+    return idleProbeMs === undefined || (typeof idleProbeMs === 'number' && idleProbeMs >= 100 && deadlineMs > 0)
+  })
   const { readFrom = 'primaries' } = options
   check('readFrom', readFrom, 'use "primaries", or "replicas" with a Cluster client', () => {
     return readFrom === 'primaries' || (readFrom === 'replicas' && [client, ...Object.values(stores)].some(isCluster))
@@ -131,7 +141,8 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   for (const redis of all) void warnOfGroupMismatch(redis)
   const inner = combined(all)
   const leased = leases ? leaseStore(inner) : inner
-  return new LayeredStore(approximateStore(shardStore(leased), { nodes }), inner, all, Object.keys(stores))
+  const layered = approximateStore(shardStore(leased), { nodes })
+  return new LayeredStore(layered, inner, all, Object.keys(stores), idleProbeMs)
 }
 
 /** Combines several servers, or the slots of a Cluster, into one store. */
@@ -152,12 +163,23 @@ class LayeredStore implements RedisStore {
   readonly unleased: Store
   readonly #outer: Store
   readonly #all: readonly GuardedRedis[]
+  readonly #stopProbing: (() => void) | undefined
 
-  constructor(outer: Store, unleased: Store, all: readonly GuardedRedis[], named: readonly string[]) {
+  constructor(
+    outer: Store,
+    unleased: Store,
+    all: readonly GuardedRedis[],
+    named: readonly string[],
+    idleProbeMs: number | undefined,
+  ) {
     this.#outer = outer
     this.unleased = unleased
     this.#all = all
     this.named = named
+    if (idleProbeMs === undefined) return
+    this.#stopProbing = systemTimers.every(idleProbeMs, () => {
+      for (const redis of all) redis.probeIdle(idleProbeMs / 2) // the last probe is a little less than a period old
+    })
   }
 
   async ready(): Promise<void> {
@@ -215,6 +237,7 @@ class LayeredStore implements RedisStore {
   }
 
   close(): Promise<void> {
+    this.#stopProbing?.()
     return this.#outer.close()
   }
 }

@@ -8,6 +8,8 @@ import { type ClusterNode, type RedisCluster, startRedisCluster } from 'sluice/t
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { DEADLINE_MS, FailoverLoad, LIMIT, slotOfUser } from './failover-load.ts'
 
+const PATIENTLY = { timeout: 20_000, interval: 50 }
+
 const CLIENTS: Record<string, (cluster: RedisCluster) => RedisClient> = {
   ioredis: ({ addresses }) => new Cluster([...addresses], { lazyConnect: true }),
   'node-redis': ({ addresses }) => createCluster({ rootNodes: addresses.map((socket) => ({ socket })) }),
@@ -53,12 +55,19 @@ describe.each(Object.entries(CLIENTS))('through %s', (_name, clientOf) => {
     const [own, others] = [true, false].map((isOwn) => {
       return load.users.filter((user) => (primaryOf(cluster, user) === victim) === isOwn)
     }) as [string[], string[]]
+    const idle = redisStore(clientOf(cluster), { idleProbeMs: 500, deadlineMs: 1000, onTransition: () => {} })
+    onTestFinished(() => idle.close())
+    const states = () => idle.servers().map(({ state }) => state)
+    await expect.poll(states, PATIENTLY).toEqual(['closed', 'closed', 'closed'])
     const fromMs = performance.now()
     process.kill(victim.pid, 'SIGSTOP')
     await load.rounds(10)
     expect(load.p99Ms(own, fromMs, Number.POSITIVE_INFINITY)).toBeGreaterThanOrEqual(DEADLINE_MS)
     expect(load.p99Ms(others, fromMs, Number.POSITIVE_INFINITY)).toBeLessThan(DEADLINE_MS / 2)
     expect(others.every((user) => load.wasAlwaysRedis(user))).toBe(true)
+    await expect
+      .poll(() => states().toSorted(), { ...PATIENTLY, message: 'of a store without traffic' })
+      .toEqual(['closed', 'closed', 'open'])
   })
 })
 
