@@ -11,7 +11,7 @@ import { fullCount, grouped } from '../../format.ts'
 import { useQuery } from '../../location.ts'
 import { useResource } from '../../resource.ts'
 import { doubtOf, type ExplainedRule, type Explanation, explain } from './explanation.ts'
-import { type Facts, factsOf } from './facts.ts'
+import { type Facts, factsOf, requestText } from './facts.ts'
 
 const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS']
 const REFRESH_MS = 5000
@@ -22,9 +22,10 @@ type Props = { readonly client: Client; readonly requests: readonly Facts[] | un
 
 export function Explain({ client, requests }: Props) {
   const [query, setQuery] = useQuery()
-  // The request that was the newest first: a busy client has others several times a second.
+  // The request that was the newest first, while it is one of them: a busy client has others several times a second.
   const first = useRef<Facts>()
-  first.current ??= requests?.[0]
+  const isSame = (one: Facts) => first.current !== undefined && requestText(one) === requestText(first.current)
+  if (requests?.some(isSame) !== true) first.current = requests?.[0]
   const endpoint = query.path ?? first.current?.endpoint ?? '/'
   const method = query.method ?? first.current?.method ?? 'GET'
   const newest = useRef<Facts>({})
