@@ -16,12 +16,18 @@ import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { publint } from 'publint'
 import { formatMessage } from 'publint/utils'
+import { build, type Rolldown } from 'vite'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { fillWithEmptyDatabase } from '../packages/server/test/databases.ts'
 import { deadLinks } from './links.ts'
 import { blocksOf, DOCUMENTATION, isScript } from './snippets.ts'
 
-type Manifest = { name: string; exports: object; bin?: object; devDependencies?: Record<string, string> }
+type Manifest = {
+  name: string
+  exports: object
+  bin?: object
+  devDependencies?: Record<string, string>
+}
 
 const INSTALL_TIMEOUT_MS = 300_000
 const COMPILE_TIMEOUT_MS = 60_000
@@ -52,8 +58,23 @@ const RESOLUTIONS = [
   { module: 'esnext', moduleResolution: 'bundler' },
 ]
 
-/** Entries whose types import those of a framework. */
-const FRAMEWORKS: Readonly<Record<string, string>> = { 'sluice/fastify': 'fastify', 'sluice/hono': 'hono' }
+/** Entries whose types need those of a framework: TYPE_PROGRAMS have them. */
+const FRAMEWORKS: readonly string[] = ['sluice/fastify', 'sluice/hono']
+
+/** Entries that import modules of Node.js. All others load in every runtime. */
+const NODE_MODULES = {
+  'sluice/remote': ['node:buffer', 'node:http2'],
+  'sluice/remote-wire': ['node:buffer'],
+  'sluice/testing': expect.arrayContaining(['node:child_process']),
+}
+
+/** The runtimes of Workers and Deno: optional packages, which npm installs where they can run. */
+const WORKERD = resolve('node_modules/@cloudflare/workerd-linux-64/bin/workerd')
+const DENO = resolve('node_modules/@deno/linux-x64-glibc/deno')
+const EDGE = resolve('packages/sluice/test/runtimes/edge.mjs')
+
+/** Bundles what is installed, without the settings of this repository. */
+const BUILD = { configFile: false, logLevel: 'warn', publicDir: false } as const
 
 let project: string
 
@@ -123,6 +144,58 @@ describe.for(runtimes)('on $runtime', ({ node, exists }) => {
   })
 })
 
+describe('in runtimes other than Node.js', () => {
+  it('only the entries for Node.js import its modules', async () => {
+    const input = Object.fromEntries(entries.filter((entry) => !isServer(entry)).map((entry) => [entry, entry]))
+    const bundle = { ssr: true, write: false, rolldownOptions: { input } }
+    const built = await build({ ...BUILD, root: project, build: bundle, ssr: { noExternal: [/^sluice/] } })
+    const chunks = (built as Rolldown.RolldownOutput).output.filter((file) => file.type === 'chunk')
+    const importsOf = (names: readonly string[]): string[] =>
+      names.flatMap((name) => {
+        const chunk = chunks.find(({ fileName }) => fileName === name)
+        return chunk === undefined ? name : importsOf([...chunk.imports, ...chunk.dynamicImports])
+      })
+    const found = chunks.filter(({ isEntry }) => isEntry).map(({ name, fileName }) => [name, importsOf([fileName])])
+    expect(Object.fromEntries(found.filter(([, names]) => names?.length))).toEqual(NODE_MODULES)
+  })
+
+  it('workerd, without modules of Node.js: middlewares and limiters can be created at module scope', async ({
+    skip,
+  }) => {
+    skip(!existsSync(WORKERD), 'workerd is not installed: npm has it for Linux on x64')
+    const folder = mkdtempSync(join(project, 'worker-'))
+    cpSync(EDGE, join(folder, 'edge.mjs'))
+    writeFileSync(join(folder, 'worker.mjs'), "import { test } from './edge.mjs'\nexport default { test }\n")
+    const bundle = { ssr: 'worker.mjs', outDir: 'out', minify: false, target: 'es2023' }
+    const ssr = { target: 'webworker', noExternal: true } as const
+    await build({ ...BUILD, root: folder, build: bundle, ssr })
+    // Since 2025, Workers have the globals of Node.js.
+    const workers = ['2024-01-01', '2026-11-01'].map((date) => {
+      const modules = '(name = "worker", esModule = embed "out/worker.js")'
+      return `(name = "${date}", worker = (modules = [${modules}], compatibilityDate = "${date}"))`
+    })
+    const config = `using Workerd = import "/workerd/workerd.capnp";
+      const config :Workerd.Config = (services = [${workers.join(', ')}]);`
+    writeFileSync(join(folder, 'config.capnp'), config)
+    run(WORKERD, ['test', 'config.capnp'], folder)
+  })
+
+  it('Deno without permissions: they work, and likely mistakes are warned of', ({ skip }) => {
+    skip(!existsSync(DENO), 'Deno is not installed: npm has it for Linux on x64')
+    const folder = mkdtempSync(join(project, 'deno-'))
+    cpSync(EDGE, join(folder, 'edge.mjs'))
+    writeFileSync(join(folder, 'main.mjs'), "import { test } from './edge.mjs'\nawait test()\n")
+    const deno = (...permissions: string[]) => {
+      const env = { ...process.env, NODE_APP_INSTANCE: '1', NO_COLOR: '1', DENO_NO_UPDATE_CHECK: '1' }
+      const args = ['run', '--no-prompt', '--no-lock', '--cached-only', ...permissions, 'main.mjs']
+      const { status, stderr } = spawnSync(DENO, args, { cwd: folder, env, encoding: 'utf8' })
+      return { status, warned: [...stderr.matchAll(/\[(SLUICE_\w+)\]/g)].map(([, code]) => code) }
+    }
+    expect(deno()).toEqual({ status: 0, warned: ['SLUICE_UNTRUSTED_PROXY', 'SLUICE_NO_ADDRESS'] })
+    expect(deno('--allow-env').warned).toContain('SLUICE_MEMORY_PER_PROCESS')
+  })
+})
+
 it('the service contains the dashboard, compressed', () => {
   const app = installed('@sluice/server/dist/dashboard/app')
   expect(readdirSync(app)).toEqual(expect.arrayContaining(['index.html', 'index.html.br', 'index.html.gz', 'assets']))
@@ -133,18 +206,13 @@ it.for(commands)('the command %s runs in a built clone', (command) => {
   expect(run('npx', ['--no-install', command, '--version'])).toMatch(/^\d+\.\d+\.\d+\n$/)
 })
 
-/** Entries that are compiled together, with the types of Node.js and at most one framework. */
+/** Entries that are compiled together. */
 const TYPE_GROUPS = [
   {
     needs: 'Node.js only',
-    names: entries.filter((entry) => !isServer(entry) && FRAMEWORKS[entry] === undefined),
+    names: entries.filter((entry) => !isServer(entry) && !FRAMEWORKS.includes(entry)),
     folder: () => alone(),
   },
-  ...Object.entries(FRAMEWORKS).map(([entry, framework]) => ({
-    needs: `Node.js and ${framework}`,
-    names: [entry],
-    folder: () => alone(framework),
-  })),
   // The types of its dependencies are not checked.
   { needs: 'its dependencies', names: entries.filter(isServer), folder: () => join(project, 'types') },
 ]
@@ -156,12 +224,44 @@ it.for(TYPE_GROUPS)('with the types of $needs, the types of $names resolve under
     const program = `import * as all from '${entry}'\nexport const names = Object.keys(all)\n`
     writeFileSync(join(directory, `use-${index}.ts`), program)
   }
-  const compilerOptions = {
-    ...{ module: 'nodenext', target: 'es2023', strict: true, noEmit: true, types: ['node'] },
-    skipLibCheck: names.every(isServer),
-  }
-  writeFileSync(join(directory, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['use-*.ts'] }))
-  run('node_modules/.bin/tsc', ['-p', directory])
+  compile(directory, { skipLibCheck: names.every(isServer) })
+})
+
+/** Programs of packages/sluice/test/types that are compiled together, with these types and no others. */
+const TYPE_PROGRAMS = [
+  {
+    frameworks: 'Express 5, Koa, Hono, Fastify, NestJS on Express, fetch and node:http',
+    programs: ['express', 'koa', 'hono', 'fastify', 'nest', 'fetch', 'node'],
+    types: ['@types/express', '@types/koa', '@koa/router', 'hono', 'fastify', '@nestjs/common', '@nestjs/core'],
+    paths: { 'content-disposition': ['./node_modules/@types/content-disposition'] }, // hoisted here: one that Koa lacks
+  },
+  { frameworks: 'Express 4 and Hono', programs: ['express', 'hono'], types: ['@types/express4', 'hono'] },
+  {
+    frameworks: 'Fastify and NestJS on it',
+    programs: ['fastify', 'nest'],
+    types: ['fastify', '@nestjs/common', '@nestjs/core'],
+  },
+]
+
+it.for(TYPE_PROGRAMS)('options have the types of $frameworks', ({ programs, types, paths = {} }) => {
+  const folder = alone(...types, ...Object.keys(paths).map((name) => `@types/${name}`))
+  for (const name of programs) cpSync(`packages/sluice/test/types/${name}.ts`, join(folder, `${name}.ts`))
+  compile(folder, { paths })
+})
+
+it('options have types without those of a framework', () => {
+  const folder = alone()
+  const calls = ['express', 'koa', 'nest'].map((name) => {
+    const request = name === 'koa' ? 'ctx.req' : 'ctx'
+    return `
+      import { rateLimit as ${name} } from 'sluice/${name}'
+      ${name}({ limit: 1, window: '1m', key: (ctx) => ${request}.headers.authorization?.toString() })
+      // @ts-expect-error: only what every such framework has
+      ${name}({ limit: 1, window: '1m', key: (ctx) => ctx.ip })
+    `
+  })
+  writeFileSync(join(folder, 'calls.ts'), calls.join(''))
+  compile(folder)
 })
 
 it('accepts the clients of node-redis, and is accepted by rate-limiter-flexible, with all types checked', () => {
@@ -180,9 +280,7 @@ it('accepts the clients of node-redis, and is accepted by rate-limiter-flexible,
     export const both = new library.RateLimiterUnion(limiter)
   `
   writeFileSync(join(directory, 'use.ts'), program)
-  const compilerOptions = { module: 'nodenext', target: 'es2023', strict: true, noEmit: true, types: ['node'] }
-  writeFileSync(join(directory, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['use.ts'] }))
-  run('node_modules/.bin/tsc', ['-p', directory])
+  compile(directory)
 })
 
 describe.for(RESOLUTIONS)('under $moduleResolution, strict TypeScript', ({ module, moduleResolution }) => {
@@ -193,14 +291,8 @@ describe.for(RESOLUTIONS)('under $moduleResolution, strict TypeScript', ({ modul
       const name = `${page.replaceAll(/\W/g, '-')}-${line}.ts`
       writeFileSync(join(folder, name), text)
     }
-    const compilerOptions = {
-      ...{ module, moduleResolution, target: 'es2023', strict: true, noEmit: true, types: ['node'] },
-      moduleDetection: 'force', // each snippet is a module
-      skipLibCheck: true, // types of the frameworks; ours are checked above
-      preserveSymlinks: true,
-    }
-    writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['*.ts'] }))
-    run('node_modules/.bin/tsc', ['-p', folder])
+    // Types of the frameworks are not checked; ours are, above. Each snippet is a module.
+    compile(folder, { module, moduleResolution, skipLibCheck: true, moduleDetection: 'force', preserveSymlinks: true })
   })
 })
 
@@ -230,8 +322,17 @@ describe.for(packages)('the package %s', (name) => {
   })
 })
 
-/** A separate project with the library, the types of Node.js and these frameworks. */
-function alone(...frameworks: string[]): string {
+function compile(folder: string, options: object = {}): void {
+  const compilerOptions = {
+    ...{ module: 'nodenext', target: 'es2023', strict: true, noEmit: true, types: ['node'], skipLibCheck: false },
+    ...options,
+  }
+  writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['*.ts'] }))
+  run('node_modules/.bin/tsc', ['-p', folder])
+}
+
+/** A separate project with the library, the types of Node.js and these packages. */
+function alone(...names: string[]): string {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-alone-'))
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
   const modules = join(folder, 'node_modules')
@@ -239,7 +340,14 @@ function alone(...frameworks: string[]): string {
   writeFileSync(join(folder, 'package.json'), JSON.stringify({ name: 'user', private: true, type: 'module' }))
   cpSync(installed('sluice'), join(modules, 'sluice'), { recursive: true })
   symlinkSync(installed('@types/node'), join(modules, '@types/node'))
-  for (const framework of frameworks) symlinkSync(resolve('node_modules', framework), join(modules, framework))
+  for (const name of names) {
+    const source = resolve('node_modules', name)
+    // Types of another version are those of the same package.
+    const { name: own } = readManifest(join(source, 'package.json'))
+    const link = join(modules, own.startsWith('@types/') ? own : name)
+    mkdirSync(dirname(link), { recursive: true })
+    symlinkSync(source, link)
+  }
   return folder
 }
 

@@ -5,6 +5,9 @@
 //   go build -o /tmp/ratelimit ./src/service_cmd && go build -o /tmp/ratelimit-check ./src/config_check_cmd
 //   npm run record-ratelimit -- /tmp/ratelimit /tmp/ratelimit-check
 //
+// The recording was made with go-control-plane/ratelimit v0.1.1-0.20260729145720-a2d8c7492908 (`go mod edit -replace`)
+// in place of the version in go.mod, which was not to be had. That module is for xDS only.
+//
 // A case runs within one second of the clock, so that a replay knows the time of each request: its `at` plus the
 // seconds of its waits.
 

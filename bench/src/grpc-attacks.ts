@@ -1,7 +1,9 @@
 // Expensive messages for every method of a gRPC service. Methods and message types come from its reflection, so a new
 // one is included.
 
+import { randomBytes } from 'node:crypto'
 import { connect } from 'node:http2'
+import { gzipSync } from 'node:zlib'
 import { encodeRequests, type WireRequest } from 'sluice/remote-wire'
 
 const LEN = 2
@@ -16,6 +18,8 @@ export type GrpcAttack = {
   readonly name: string
   readonly path: string
   readonly make: (bytes: number) => readonly Buffer[]
+  /** Whether the messages are compressed. */
+  readonly isGzip?: boolean
 }
 
 type Field = { readonly name: string; readonly number: number; readonly type: number; readonly of: string }
@@ -35,7 +39,49 @@ export async function grpcAttacks(port: number): Promise<GrpcAttack[]> {
     for (const file of all(decoded(files), 1)) readFile(file, found)
   }
   const unique = new Map(found.methods.map((method) => [method.path, method]))
-  return [...unique.values()].flatMap((method) => attacksOf(method, found.messages)).concat(largest())
+  return [...unique.values()].flatMap((method) => attacksOf(method, found.messages)).concat(largest(), compressed())
+}
+
+/** Messages of gzip that take long to read, in one turn or in a thread, and what they contain. */
+function compressed(): GrpcAttack[] {
+  const path = '/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit'
+  const values = (bytes: number) => Buffer.alloc(Math.floor(bytes / 2), Buffer.of(0x78, 1)) // field 15, number 1
+  const letters = (bytes: number) => field(1, Buffer.from(randomBytes(Math.floor(bytes / 2) - 10).toString('hex')))
+  const attacks: readonly (readonly [name: string, make: (bytes: number) => Buffer])[] = [
+    ['short gzip of many fields', (bytes) => gzipSync(values(bytes))],
+    ['gzip of as many fields as are accepted', () => gzipSync(values(240_000))],
+    ['gzip of long text', (bytes) => gzipSync(letters(bytes))],
+    ['short gzip of empty blocks', () => emptyBlocks(64 * 1024)],
+    ['gzip of empty blocks', emptyBlocks],
+  ]
+  return attacks.map(([name, make]) => ({
+    name: `${path}: ${name}`,
+    path,
+    make: (bytes) => [make(bytes)],
+    isGzip: true,
+  }))
+}
+
+/** Gzip that contains nothing: each block of 90 bits makes the reader build its tables. */
+function emptyBlocks(bytes: number): Buffer {
+  const blocks = Buffer.alloc(bytes - 18)
+  let at = 0
+  const put = (value: number, bits: number) => {
+    for (let bit = 0; bit < bits; bit += 1, at += 1) {
+      if ((value >> bit) & 1) blocks[at >> 3] = (blocks[at >> 3] ?? 0) | (1 << (at & 7))
+    }
+  }
+  const lengths = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1]
+  while (at + 200 < blocks.length * 8) {
+    put(at + 300 < blocks.length * 8 ? 0 : 1, 1)
+    put(2, 2)
+    put(0, 10) // 257 literals and lengths, one distance
+    put(lengths.length - 4, 4)
+    for (const length of lengths) put(length === 18 || length === 1 ? 1 : 0, 3)
+    for (const zeros of [138, 118]) put(1 + 2 * (zeros - 11), 8)
+    put(0, 3) // the lengths of the end of the block and of the distance, and the end
+  }
+  return Buffer.concat([gzipSync('').subarray(0, 10), blocks, Buffer.alloc(8)])
 }
 
 /** Valid messages that are as large as the methods with lists accept. */
@@ -268,7 +314,13 @@ function varint(value: number): Buffer {
 const OPEN_MS_MAX = 500
 
 /** Sends messages; resolves with the replies when the call ends, or with those that came until a stream is idle. */
-export function grpcCall(port: number, path: string, messages: readonly Buffer[], token?: string): Promise<Buffer[]> {
+export function grpcCall(
+  port: number,
+  path: string,
+  messages: readonly Buffer[],
+  token?: string,
+  isGzip = false,
+): Promise<Buffer[]> {
   const session = connect(`http://127.0.0.1:${port}`)
   return new Promise<Buffer[]>((resolve) => {
     const chunks: Buffer[] = []
@@ -277,11 +329,13 @@ export function grpcCall(port: number, path: string, messages: readonly Buffer[]
     const stream = session.request({
       ...{ ':method': 'POST', ':path': path, 'content-type': 'application/grpc', te: 'trailers' },
       ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+      ...(isGzip ? { 'grpc-encoding': 'gzip' } : {}),
     })
     stream.on('error', done).on('close', done)
     stream.on('data', (chunk: Buffer) => chunks.push(chunk))
     const framed = messages.map((message) => {
       const prefix = Buffer.alloc(5)
+      prefix[0] = isGzip ? 1 : 0
       prefix.writeUInt32BE(message.length, 1)
       return Buffer.concat([prefix, message])
     })

@@ -43,7 +43,16 @@ export async function withProbedService<T>(
   const args = [
     ...['--port', '0', '--data-dir', folder, '--drain-ms', '0', '--log-level', 'error', '--admin-token', ADMIN_TOKEN],
     ...['--database', postgres.createDatabase(), '--redis', redis.url, '--grpc-port', String(grpcPort)],
-    ...['--envoy-config', envoy, '--trusted-proxies', '127.0.0.1', '--store-deadline-ms', '5000'],
+    ...[
+      '--envoy-config',
+      envoy,
+      '--envoy-domain',
+      '*',
+      '--trusted-proxies',
+      '127.0.0.1',
+      '--store-deadline-ms',
+      '5000',
+    ],
     ...[
       '--user-from',
       'jwt:sub',

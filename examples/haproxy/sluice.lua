@@ -1,6 +1,6 @@
 --- The action `lua.sluice <url> open|closed` for HAProxy 2.6 and newer: checks the request with Sluice.
---- Sets txn.sluice.result to allowed, refused, banned, invalid, untrusted or down, and one variable per header of a
---- limit.
+--- Sets txn.sluice.result to allowed, refused, banned, invalid, untrusted or down, txn.sluice.body to the problem
+--- document of a refusal, and one variable per header of a limit.
 
 local TIMEOUT_MS = 1000
 --- Circuit breaker: HAProxy retries an unreachable server for seconds, so a failure stops requests for a while.
@@ -33,6 +33,7 @@ local function headers_for_sluice(txn)
   headers['x-forwarded-uri'] = { txn.sf:pathq() }
   headers['x-forwarded-method'] = { txn.sf:method() }
   headers['x-forwarded-for'] = { txn.sf:src() }
+  headers['accept'] = { 'application/problem+json' }
   return headers
 end
 
@@ -69,6 +70,7 @@ end
 core.register_action('sluice', { 'http-req' }, function(txn, url, on_fail)
   local response = check(txn, url)
   txn:set_var('txn.sluice.result', result_of(response, on_fail))
+  if response and response.body then txn:set_var('txn.sluice.body', response.body) end
   for _, name in ipairs(RESPONSE_HEADERS) do
     local values = response and response.headers and response.headers[name]
     local value = values and (values[0] or values[1])

@@ -35,7 +35,8 @@ export class ServiceNode {
   ): Promise<ServiceNode> {
     const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('SLUICE_'))
     const program = [...nodeArgs, main, ...(command === undefined ? [] : [command])]
-    const child = spawn(process.execPath, [...program, '--port', '0', ...args], {
+    const port = command === 'gateway' ? '--api-port' : '--port'
+    const child = spawn(process.execPath, [...program, port, '0', ...args], {
       env: Object.fromEntries(inherited),
       stdio: ['ignore', 'pipe', 'pipe'],
       detached: true, // Ctrl-C must reach only this process, which stops the nodes after the load

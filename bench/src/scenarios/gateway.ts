@@ -56,7 +56,7 @@ async function withProxies<T>(work: (gateway: HttpServer, bare: HttpServer) => P
     const rulesPath = join(folder, 'rules.json')
     await writeFile(rulesPath, JSON.stringify({ rules: RULES }))
     const { address: app } = await started('../proxied-app.js', [])
-    const addresses = ['--upstream', app, '--listen', '127.0.0.1:0', '--port', '0']
+    const addresses = ['--upstream', app, '--listen', '127.0.0.1:0', '--api-port', '0']
     const rules = ['--rules', rulesPath, '--user-from', 'header:x-user', '--log-level', 'warn', '--drain-ms', '0']
     const gateway = await started('../../../packages/server/bin/sluice.js', ['gateway', ...addresses, ...rules])
     return await work(gateway, await started('../bare-proxy.js', [app]))

@@ -19,7 +19,7 @@ const RULES = 10_000
 const SIZES = [8 * 2 ** 20, 2 * 2 ** 20, 2 ** 20, 64 * 2 ** 10]
 const HEADERS_BYTES = 15_000
 /** Default of --grpc-max-message-bytes. */
-const MESSAGE_BYTES = 2 * 2 ** 20
+const MESSAGE_BYTES = 4 * 2 ** 20 - 1000
 
 type Operation = { requestBody?: { content: Record<string, { schema: Schema; example?: unknown }> } }
 type Route = { readonly method: string; readonly url: string; readonly body: unknown; readonly takesBody: boolean }
@@ -105,9 +105,9 @@ function order({ method, url }: Route): number {
 async function attackGrpc(service: ProbedService): Promise<Result[]> {
   const attacks = (await grpcAttacks(service.grpcPort)).filter(({ name }) => isWanted(name))
   const results: Result[] = []
-  for (const { name, path, make } of attacks) {
+  for (const { name, path, make, isGzip } of attacks) {
     const messages = make(MESSAGE_BYTES)
-    const send = () => grpcCall(service.grpcPort, path, messages, ADMIN_TOKEN)
+    const send = () => grpcCall(service.grpcPort, path, messages, ADMIN_TOKEN, isGzip)
     const times = await measured(service, send)
     if (process.env.TURNS_VERBOSE) progress(`${Math.max(...times).toFixed(1)} ms  ${name}`)
     results.push(resultOf(name, times, 'ms'))

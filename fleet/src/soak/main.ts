@@ -9,6 +9,7 @@ import { dashboard } from './dashboard.ts'
 import { events } from './events.ts'
 import { logShipping } from './log-shipping.ts'
 import { otlp } from './otlp.ts'
+import { quotas } from './quotas.ts'
 import { reconnect } from './reconnect.ts'
 import { reshard } from './reshard.ts'
 import { rollingRestart } from './rolling-restart.ts'
@@ -46,6 +47,7 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
   events: (size, end) => events(size === LONG ? EVENTS_LONG : EVENTS_SHORT, end),
   'log-shipping': ({ events }) => logShipping(events),
   otlp: ({ requests }) => otlp(requests),
+  quotas: async (size) => quotas(size === LONG ? 180 : 60),
   rollouts: ({ rollouts: runs, seconds }) => rollouts({ runs, stepSeconds: seconds === LONG.seconds ? 40 : 20 }),
 }
 
@@ -61,8 +63,9 @@ const HELP = `Usage: npm run soak -- [--short] [${Object.keys(SCENARIOS).join('|
   log-shipping     JSON lines to a real Elasticsearch with the rsyslog configuration of the docs
   rollouts         bad, harmless and spiky rule changes, and silence, on four nodes, with the default guard
   otlp             traces and metrics sent to a real OpenTelemetry collector (built with Go)
+  quotas           three minutes of load through one and three real Envoys with quotas (RLQS), fetched with pip
 
-  --short          a few seconds of each (dashboard: a minute); events: all sinks together only
+  --short          a few seconds of each (dashboard, quotas: a minute); events: all sinks together only
 `
 
 process.exitCode = await main(process.argv.slice(2))

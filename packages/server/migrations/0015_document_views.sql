@@ -1,4 +1,5 @@
--- Views with the names and columns of the design documents (docs/reference/source-documents.md). No node reads them.
+-- Views with the names and columns of the design documents: docs/reference/source-documents.md.
+-- Compatible: no node reads or writes them.
 
 -- One row per limit of a rule, and per limit of each of its plans. Omitted fields have their defaults. A rule or plan
 -- without limits has one row whose numbers are NULL. `is_active`: whether the rule can refuse a request now.

@@ -48,6 +48,25 @@ describe('forward auth', () => {
     expect(other.status, 'another client').toBe(204)
   })
 
+  test('a refusal has rule, tier, limit and wait of a check; in a header for proxies that drop bodies', async () => {
+    const limits = [
+      { limit: 9, window: '1s' },
+      { name: 'daily', limit: 1, window: '1d' },
+    ]
+    const rule = { rule_id: 'one', name: 'Erste Régel "1"', scope: 'per_ip', algorithm: 'fixed_window', limits }
+    const { send, check: checkOf } = await serveAuth([rule])
+    await send(AUTH, { headers: NGINX })
+    const check = await checkOf({ ip_address: NGINX['x-forwarded-for'] })
+    const { rule_id, violated_rule, violated_tier, violated_limit, retry_after, retry_after_ms } = check
+    expect([violated_rule, violated_tier, violated_limit]).toEqual(['Erste Régel "1"', 'per_ip', 'daily'])
+    const same = { rule_id, violated_rule, violated_tier, violated_limit, retry_after, retry_after_ms }
+    const refused = await send(AUTH, { headers: { ...NGINX, accept: 'application/json' } })
+    expect(refused).toMatchObject({ status: 429, body: same })
+    expect(refused.headers.has('sluice-refusal')).toBe(false)
+    const header = (await send(`${AUTH}?refused=403`, { headers: NGINX })).headers.get('sluice-refusal') ?? ''
+    expect(JSON.parse(header)).toMatchObject({ status: 429, ...same })
+  })
+
   test('?refused=403 is for a proxy that forwards no other status', async () => {
     const { send } = await serveAuth([{ ...ONE, limit: 0 }])
     const refused = await send(`${AUTH}?refused=403`, { headers: NGINX })

@@ -128,11 +128,14 @@ describe('the banner', () => {
 
 test('flags, environment and file reach the running service; unknown variables are warned about', async () => {
   const path = ruleFile(ONE)
+  const envoy = ruleFile('domain: d\ndescriptors: [{ key: k, rate_limit: { unit: year, requests_per_unit: 0 } }]\n')
   const { address, output } = await start(['--log-level', 'debug', '--admin-token', ADMIN_TOKEN], {
-    SLUICE_RULES: path,
-    SLUICE_RULEZ: 'x',
+    ...{ SLUICE_RULES: path, SLUICE_RULEZ: 'x', SLUICE_ENVOY_CONFIG: envoy },
+    ...{ SHADOW_MODE: 'true', LOCAL_CACHE_SIZE_IN_BYTES: '1' },
   })
-  const { check, get } = clientOf(address)
+  const { check, get, post } = clientOf(address)
+  const forEnvoy = { domain: 'd', descriptors: [{ entries: [{ key: 'k', value: 'v' }] }] }
+  expect(await post('/json', forEnvoy)).toMatchObject({ status: 200, body: { statuses: [{ code: 'OVER_LIMIT' }] } })
   expect(await check({ client_id: 'alice' })).toMatchObject({ allowed: true, limit: 1 })
   expect(await check({ client_id: 'alice' })).toMatchObject({ allowed: false })
   writeFileSync(path, ONE.replace('limit: 1', 'limit: 3'))
@@ -144,6 +147,9 @@ test('flags, environment and file reach the running service; unknown variables a
       .map((line) => JSON.parse(line))
     expect(lines.map(({ event, reason = '' }) => `${event} ${reason}`.trim())).toEqual([
       'setting_unknown SLUICE_RULEZ is not a setting; did you mean "SLUICE_RULES"?',
+      'setting_unknown LOCAL_CACHE_SIZE_IN_BYTES of envoyproxy/ratelimit is not read; ' +
+        'not supported: refused requests reach Redis too',
+      'envoy_config_applied',
       'listening',
       'check_refused',
       'rules_applied',

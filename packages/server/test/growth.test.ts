@@ -87,6 +87,9 @@ const CONFIGS: Record<string, MakeText> = {
   descriptors: (bytes) => `domain: a\ndescriptors:\n${filled(bytes, (index) => `- {key: k${index}}`, '\n')}`,
   'descriptors with a mistake': (bytes) => `descriptors:\n${filled(bytes, (index) => `- {keyy: k${index}}`, '\n')}`,
   aliases: (bytes) => `x: &a {key: b}\ndescriptors:\n${filled(bytes, () => '- *a', '\n')}`,
+  'merge keys': (bytes) =>
+    `domain: a\ndescriptors:\n- &a {key: b, metadata: {x: 1}}\n` +
+    filled(bytes, (index) => `- {<<: [*a, *a], key: k${index}, metadata: {y: 1}}`, '\n'),
 }
 
 const FIELDS = ['rules[3].limit', 'r7.limit', 'k9', 'line 3']

@@ -28,7 +28,8 @@ export type Running = {
 
 /** Starts the command, on a free port unless told otherwise, and waits for its banner. */
 export async function start(args: readonly string[], env: Record<string, string> = {}): Promise<Running> {
-  const port = args.includes('--port') ? [] : ['--port', '0']
+  const flag = args[0] === 'gateway' ? '--api-port' : '--port'
+  const port = args.includes(flag) ? [] : [flag, '0']
   const child = spawn(process.execPath, [MAIN, ...args, ...port], { ...options(env), stdio: 'pipe' })
   const exit = once(child, 'close') as Promise<[number | null]>
   onTestFinished(async () => {

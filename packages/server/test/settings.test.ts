@@ -114,6 +114,8 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   grpcMaxCalls: ['10', 10, ['--grpc-port', '0']],
   grpcMaxMessageBytes: ['4096', 4096, ['--grpc-port', '0']],
   grpcMaxConnections: ['10', 10, ['--grpc-port', '0']],
+  grpcMaxConnectionAgeMs: ['30m', 1_800_000, ['--grpc-port', '0']],
+  grpcMaxConnectionAgeGraceMs: ['90s', 90_000, ['--grpc-port', '0', '--grpc-max-connection-age', '1h']],
   trustedProxies: ['10.1.2.3/8, ::1', [parseCidr('10.0.0.0/8'), parseCidr('::1')] as Cidr[]],
   proxyHeader: ['forwarded', 'forwarded', ['--trusted-proxies', '::1']],
   bypassHeader: ['X-My-Pass', 'x-my-pass'],
@@ -409,7 +411,7 @@ describe('variables of envoyproxy/ratelimit', () => {
       'PORT of envoyproxy/ratelimit is not read; use --port',
       'TRACING_ENABLED of envoyproxy/ratelimit is not read; use --otlp-endpoint and --trace-sample',
       'LOCAL_CACHE_SIZE_IN_BYTES of envoyproxy/ratelimit is not read; ' +
-        'not supported: refused requests reach Redis too, for the same answers',
+        'not supported: refused requests reach Redis too',
       'REDIS_AUTH of envoyproxy/ratelimit is not read; use --redis',
     ])
     expect(warnings([])).toEqual([])

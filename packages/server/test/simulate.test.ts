@@ -48,6 +48,7 @@ const RULES = [
     algorithm: 'concurrency',
     endpoint_pattern: '/x',
   },
+  { rule_id: 'sized', scope: 'per_user', limit: 100, window_seconds: 10, cost: 'kilobytes' },
 ].map((rule) => ({ ...rule, consistency: 'strict' }))
 
 type Answer = ReplayResult & { recording: { recorded: number; lost: number; source: string } }
@@ -70,7 +71,7 @@ async function traffic(nodes: readonly Client[], seed: number, operations: boole
       const { allowed, request_id: id } = await random.pick(nodes).check({
         ...{ client_id: `u${random.between(0, 5)}`, ip_address: `192.0.2.${random.between(1, 3)}` },
         ...{ endpoint: random.pick(['/a', '/b', '/x']), method: 'GET', cost: random.between(1, 2), detail: true },
-        ...(random.between(0, 3) === 0 ? { attributes: { 'header.x-client': 'mobile' } } : {}),
+        ...(random.between(0, 3) === 0 ? { attributes: { 'header.x-client': 'mobile', kilobytes: 7 } } : {}),
       })
       if (allowed === true) ids.push(String(id))
     })

@@ -110,6 +110,12 @@ describeDatabases('the views of the design documents', ({ open }) => {
     expect(RULES.length).toBeGreaterThan(15)
     const key = (row: object) => JSON.stringify(Object.entries(row).sort())
     const rows = await database.query<Record<string, unknown>>('SELECT * FROM rate_limit_rules')
+    for (const { key_pattern, rule_id } of rows.filter((row) => /^(global|per_)/.test(String(row.scope)))) {
+      const [read] = parseRules([{ rule_id: 'read', key_pattern, limit: 1, window: '1m' }] as object[])
+      expect(read?.scope, 'the parser reads the key pattern').toEqual(
+        RULES.find((rule) => rule.rule_id === rule_id)?.scope,
+      )
+    }
     expect(rows.map(key).sort()).toEqual(RULES.flatMap(rowsOf).map(key).sort())
   })
 

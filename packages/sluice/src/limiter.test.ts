@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import {
   admitted,
   bench,
@@ -303,8 +303,23 @@ describe('a rule', () => {
     ['size', {}, 9],
     ['constructor', { attributes: { constructor: 7 } }, 3],
     ['constructor', { attributes: {} }, 9],
-  ])('takes its cost from the attribute %j of %j', (cost, subject, remaining) => {
-    expect(bench([{ cost }]).check(subject).remaining).toBe(remaining)
+    ['size', { cost: 3, attributes: { size: 2 } }, 4],
+    ['size', { cost: 3 }, 7],
+    [2, { cost: 3 }, 4],
+  ])(
+    'takes its cost, a number or an attribute, times the cost of the request: %j of %j',
+    (cost, subject, remaining) => {
+      const { check } = bench([{ cost }, { cost, mode: 'shadow' }])
+      expect(check(subject).outcomes.map((outcome) => outcome.remaining)).toEqual([remaining, remaining])
+    },
+  )
+
+  test('refuses a request whose cost times its attribute exceeds any capacity, however large both are', () => {
+    for (const cost of ['size', 1_000_000_000]) {
+      const { check } = bench([{ cost, limit: 1_000_000_000 }])
+      const huge = { cost: 1_000_000_000, attributes: { size: 1_000_000_000 } }
+      expect(check(huge)).toMatchObject({ allowed: false, retryAfterMs: null, remaining: 1_000_000_000 })
+    }
   })
 })
 
@@ -378,6 +393,17 @@ describe('invalid facts', () => {
 })
 
 describe('a limiter', () => {
+  test('draws random values with its first check, not when it is created: Workers reject them in modules', async () => {
+    const draw = vi.spyOn(crypto, 'getRandomValues')
+    const rule = { rule_id: 'a', limit: 1, window: '1m' }
+    const limiters = [0, 1].map(() => createLimiter({ rules: [rule] }))
+    expect(draw).not.toHaveBeenCalled()
+    const admitted = await Promise.all(limiters.map((limiter) => limiter.check({ ip: '192.0.2.1' })))
+    expect(draw).toHaveBeenCalled()
+    const issuers = limiters.map((limiter, index) => limiter.receipt(admitted[index] as Decision).issuer)
+    expect(new Set(issuers).size).toBe(limiters.length)
+  })
+
   test('checks synchronously in memory, and takes nothing if it needs a round trip', async () => {
     const clock = fakeClock()
     const store = remoteStore(clock)

@@ -57,7 +57,7 @@ class RuleLimiter implements Limiter, DecisionContext {
   #closed = false
   #checks = 0
   #changes = 0
-  readonly #idPrefix = randomPrefix()
+  #idPrefix: string | undefined
   readonly #nextId = (): string => this.newId()
   /** Idempotency keys of decisions that were refunded or have a receipt. */
   readonly #idempotencyKeys = new WeakMap<LimiterDecision, IdempotencyKey>()
@@ -106,7 +106,7 @@ class RuleLimiter implements Limiter, DecisionContext {
 
   newId(): string {
     this.#checks += 1
-    return `${this.#idPrefix}${this.#checks.toString(36)}`
+    return `${this.#issuer}${this.#checks.toString(36)}`
   }
 
   async check(subject: Subject, requestId?: string): Promise<Decision> {
@@ -180,14 +180,14 @@ class RuleLimiter implements Limiter, DecisionContext {
   receipt(decision: Decision): Receipt {
     const decided = requireOwn(decision)
     const key = this.#idempotencyKeyOf(decided, () => receiptTtlUs(decided.allGives))
-    return receiptOf(key, this.#idPrefix, decided.op?.id, decided.allGives)
+    return receiptOf(key, this.#issuer, decided.op?.id, decided.allGives)
   }
 
   async redeem(receipt: Receipt, units?: number): Promise<Redeemed> {
     if (units !== 0) checkUnits(units)
     this.#requireOpen()
     const { id, op, ttlUs, items } = receipt
-    const { gives, leftOut } = givesOf(receipt, this.#idPrefix, (limitId, owner) => this.#limitsOf(limitId, owner))
+    const { gives, leftOut } = givesOf(receipt, this.#issuer, (limitId, owner) => this.#limitsOf(limitId, owner))
     const permits = gives.filter(({ limit }) => hasPermits(limit))
     if (units === 0) {
       if (permits.length > 0) await this.#store.give(permits, op)
@@ -276,6 +276,12 @@ class RuleLimiter implements Limiter, DecisionContext {
   async close(): Promise<void> {
     this.#closed = true
     await this.#store.close()
+  }
+
+  /** Prefix of all ids. Drawn on first use, because Workers reject random values while modules load. */
+  get #issuer(): string {
+    this.#idPrefix ??= randomPrefix()
+    return this.#idPrefix
   }
 
   #activate(rules: RuleSet): void {

@@ -110,7 +110,21 @@ export function isOneOfSeveralProcesses(): boolean {
   if (typeof process === 'undefined') return false
   // Not imported: other runtimes lack it, and a worker's NODE_UNIQUE_ID is deleted once it runs.
   const cluster = process.getBuiltinModule?.('node:cluster') as { readonly isWorker?: boolean } | undefined
-  // PM2 numbers instances from 0, even a single one.
-  const { NODE_APP_INSTANCE = '0' } = process.env ?? {} // some runtimes have a process without it
-  return cluster?.isWorker === true || NODE_APP_INSTANCE !== '0'
+  return cluster?.isWorker === true || pm2Instance() !== '0'
+}
+
+/** PM2 numbers instances from 0, even a single one. */
+function pm2Instance(): string {
+  if (!mayReadVariable('NODE_APP_INSTANCE')) return '0'
+  return process.env?.NODE_APP_INSTANCE ?? '0' // some runtimes have a process without an environment
+}
+
+/** False in Deno without `--allow-env`, which throws, or asks the user at a terminal, if a variable is read. */
+function mayReadVariable(variable: string): boolean {
+  const { Deno: deno } = globalThis as { Deno?: Deno }
+  return deno === undefined || deno.permissions?.querySync({ name: 'env', variable }).state === 'granted'
+}
+
+type Deno = {
+  readonly permissions?: { querySync(permission: { name: 'env'; variable: string }): { readonly state: string } }
 }

@@ -25,6 +25,7 @@ const EXPORTS: Record<string, string[]> = {
       'bucketOf',
       'canaryProblem',
       'compileLimit',
+      'conditionsOf',
       'createLimiter',
       'featuresOf',
       'hasPermits',

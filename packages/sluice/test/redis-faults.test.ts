@@ -238,9 +238,9 @@ test.each([60, 3600, 86_400])('no bucket with a window of %d s expires before it
     const sinceMs = Math.round((windowMs * ((step * 7) % 11)) / 100)
     clock.advanceMs(sinceMs)
     if (step > 0) await admin.pexpire('sl:{user:ttl}', lifeMs - sinceMs) // the real clock of Redis did not move
-    const { resetAfterMs } = await limiter.check({ user: 'ttl', cost: 1 + ((step * 13) % 29) })
+    const { fullAfterMs } = await limiter.check({ user: 'ttl', cost: 1 + ((step * 13) % 29) })
     lifeMs = await admin.pttl('sl:{user:ttl}')
-    expect(lifeMs).toBeGreaterThan(resetAfterMs ?? Number.NaN)
+    expect(lifeMs).toBeGreaterThan(fullAfterMs ?? Number.NaN)
     expect(lifeMs, 'and is not kept much longer').toBeLessThan(1.13 * windowMs + 80_000)
   }
   await limiter.close()
@@ -261,8 +261,8 @@ test.each([
   // The real clock of Redis did not move.
   await admin.pexpire('sl:{user:ttl}', (await admin.pttl('sl:{user:ttl}')) - laterSeconds * 1000)
   await limiter.reset('r', 'ttl')
-  const { resetAfterMs } = await limiter.check({ user: 'ttl', cost: 100 })
-  expect(await admin.pttl('sl:{user:ttl}')).toBeGreaterThan(resetAfterMs ?? Number.NaN)
+  const { fullAfterMs } = await limiter.check({ user: 'ttl', cost: 100 })
+  expect(await admin.pttl('sl:{user:ttl}')).toBeGreaterThan(fullAfterMs ?? Number.NaN)
   await limiter.close()
 })
 

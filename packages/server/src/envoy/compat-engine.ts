@@ -167,15 +167,23 @@ function countedOf(
   aheadUs: number,
 ): Counted {
   for (const one of [taken, peeked]) if (one !== undefined && one.source !== 'store') throw unavailable()
-  const hits = charges.map((charge) => {
+  const hits = charges.map((charge, place) => {
     if (charge === undefined) return undefined
     const inTake = added.indexOf(charge)
     const grant = inTake >= 0 ? taken?.grants[inTake] : peeked?.grants[read.indexOf(charge)]
     if (grant === undefined || (grant.at !== undefined && grant.at.source !== 'store')) throw unavailable()
-    return COUNTER_UNITS - grant.remaining
+    const counted = COUNTER_UNITS - grant.remaining
+    return inTake >= 0 ? counted : counted - addedAfter(place, charges, added)
   })
   const nowUs = taken?.nowUs ?? peeked?.nowUs
   return { hits, wallUs: (nowUs ?? 0) + aheadUs, source: nowUs === undefined ? 'local' : 'store' }
+}
+
+/** Hits that later descriptors of the request add to the counter of this one, which is read after all of them. */
+function addedAfter(place: number, charges: readonly (Charge | undefined)[], added: readonly Charge[]): number {
+  const { limit, owner } = charges[place] ?? {}
+  const later = charges.slice(place + 1).filter((other) => other?.limit === limit && other?.owner === owner)
+  return later.reduce((sum, other) => sum + (other && added.includes(other) ? other.min : 0), 0)
 }
 
 function unavailable(): LimiterError {

@@ -80,7 +80,14 @@ function configFiles(path: string): Listed {
 
 function listFolder(folder: string, listed: Listed): void {
   const { files, skipped } = listed
-  for (const entry of readdirSync(folder, { withFileTypes: true }).sort(byName)) {
+  let entries: Dirent[]
+  try {
+    entries = readdirSync(folder, { withFileTypes: true })
+  } catch {
+    files.push(folder) // reading it says why
+    return
+  }
+  for (const entry of entries.sort(byName)) {
     const path = join(folder, entry.name)
     const isFile =
       entry.isFile() || (entry.isSymbolicLink() && !statSync(path, { throwIfNoEntry: false })?.isDirectory())

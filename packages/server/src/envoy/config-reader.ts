@@ -239,7 +239,9 @@ class ConfigReader {
         fields.set(name, { node: value, line })
         if (given !== undefined) this.#requireSameKeys(given.node, value, `${prefix}${name}`, line)
       } else if (CONFIG_KEYS.includes(name)) {
-        this.#warning(line, `${prefix}${name}`, undefined, `no effect here: the keys here are ${known.join(', ')}`)
+        // A common place for a map that others merge.
+        if ((value as Node | null)?.anchor === undefined)
+          this.#warning(line, `${prefix}${name}`, undefined, `no effect here: the keys here are ${known.join(', ')}`)
       } else {
         const fix = `unknown key${suggestion(name, known) || `; the keys here are ${known.join(', ')}`}`
         this.#error(line, `${prefix}${name}`, this.#shown(value), fix)
@@ -284,28 +286,23 @@ class ConfigReader {
   #requireSameKeys(replaced: unknown, by: unknown, field: string, line: number): void {
     const [before, after] = [this.#resolved(replaced), this.#resolved(by)]
     if (!isMap(before) || !isMap(after)) return
-    const given = this.#keysOf(after)
-    const kept = [...this.#keysOf(before)].find((name) => !given.has(name))
-    if (kept === undefined) return
-    this.#error(
-      line,
-      `${field}.${kept}`,
-      undefined,
-      'give it here too: parsers differ in whether the merged value stays',
-    )
+    const given = new Set(this.#keysOf(after))
+    for (const name of this.#keysOf(before)) {
+      if (given.has(name)) continue
+      const fix = 'give it here too: parsers differ in whether the merged value stays'
+      this.#error(line, `${field}.${name}`, undefined, fix)
+      return
+    }
   }
 
   /** Names of the fields of a map, and of the maps that it merges. */
-  #keysOf(map: unknown, seen: Set<unknown> = new Set()): Set<string> {
-    const names = new Set<string>()
-    if (!isMap(map) || seen.has(map)) return names
+  *#keysOf(map: unknown, seen: Set<unknown> = new Set()): Generator<string> {
+    if (!isMap(map) || seen.has(map)) return
     seen.add(map)
     for (const { key, value } of map.items) {
-      if (isMergeKey(key))
-        for (const one of this.#mergedMaps(value)) for (const name of this.#keysOf(one, seen)) names.add(name)
-      else if (isScalar(key)) names.add(String(key.source ?? key.value))
+      if (isMergeKey(key)) for (const one of this.#mergedMaps(value)) yield* this.#keysOf(one, seen)
+      else if (isScalar(key)) yield String(key.source ?? key.value)
     }
-    return names
   }
 
   /** Values of a `<<`. */

@@ -257,6 +257,13 @@ describe('aliases and merge keys', () => {
     expect(domain?.children[1]).toMatchObject({ key: 'k', rateLimit: limit })
   })
 
+  it('a map may stand anywhere to be merged', () => {
+    const limits = 'rate_limit: &daily { unit: day, requests_per_unit: 3 }'
+    const { domain, findings } = readConfig(`domain: d\n${limits}\ndescriptors: [{ key: k, rate_limit: *daily }]`)
+    expect(findings).toEqual([])
+    expect(domain?.children[0]?.rateLimit).toMatchObject({ unit: 'day', requestsPerUnit: 3 })
+  })
+
   it('maps that merge themselves or each other many times cannot block the process', () => {
     expect(readConfig('domain: d\ndescriptors: [&a { <<: *a, key: k }]').findings).toMatchObject([
       { severity: 'error', line: 2, fix: 'remove it: the map merges itself' },

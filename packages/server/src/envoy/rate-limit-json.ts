@@ -19,7 +19,7 @@ export function rateLimitRequestFromJson(body: unknown): RateLimitRequest {
     descriptors: listIn(fields, 'descriptors', '', errors).map((one, index) => {
       return descriptorIn(one, `descriptors[${index}]`, hits, errors)
     }),
-    hits: hitsOf(undefined, hits),
+    hits,
   }
   if (errors.length > 0) throw new ProblemError(invalidRequest(errors))
   return request
@@ -61,7 +61,7 @@ function descriptorIn(value: unknown, path: string, hits: number, errors: FieldE
     return { key: textIn(entry, 'key', at, errors), value: textIn(entry, 'value', at, errors) }
   })
   const own = numberIn(fields, 'hitsAddend', path, Number.MAX_SAFE_INTEGER, errors)
-  return { entries, limit: overrideIn(fields.limit, `${path}.limit`, errors), hits: hitsOf(own, hits) }
+  return { entries, limit: overrideIn(fields.limit, `${path}.limit`, errors), hits: hitsOf(own, hits), ownHits: own }
 }
 
 function overrideIn(value: unknown, path: string, errors: FieldError[]): LimitOverride | undefined {

@@ -13,12 +13,14 @@ export type Descriptor = {
   readonly limit: LimitOverride | undefined
   /** Hits to add; 0 reads the counter only. */
   readonly hits: number
+  /** Hits that the descriptor brings itself, for dynamic metadata. */
+  readonly ownHits?: number | undefined
 }
 
 export type RateLimitRequest = {
   readonly domain: string
   readonly descriptors: readonly Descriptor[]
-  /** Hits of descriptors that have none of their own. */
+  /** Hits of the request as sent, for dynamic metadata; 0 without any. */
   readonly hits: number
 }
 

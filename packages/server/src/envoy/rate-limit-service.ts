@@ -48,17 +48,18 @@ export function createRateLimitService(deps: RateLimitServiceDeps): DecideRateLi
     const metadata = options.metadata ? compatMetadata(request, answer) : undefined
     return { code: allowed ? CODE.ok : CODE.overLimit, statuses, headers, metadata }
   }
-  const answerNative = (request: RateLimitRequest, answer: NativeAnswer): RateLimitResponse => {
+  const answerNative = (request: RateLimitRequest, answer: NativeAnswer, isMapped: boolean): RateLimitResponse => {
     const { allowed, statuses, deciding, decision } = answer
     const headers = responseHeaders(options, statuses, deciding, decision?.retryAfterMs ?? null)
-    const metadata = options.metadata ? nativeMetadata(request, decision) : undefined
+    const metadata = options.metadata ? nativeMetadata(request, isMapped ? decision : undefined) : undefined
     return { code: allowed ? CODE.ok : CODE.overLimit, statuses, headers, metadata }
   }
   return (request, expiresMs) => {
     const domain = config().domains.get(request.domain)
     if (domain === undefined) {
-      const decided = native.decide(request, ruleDomains.has(request.domain), expiresMs)
-      return andThen(decided, (answer) => answerNative(request, answer))
+      const isMapped = ruleDomains.has(request.domain)
+      const decided = native.decide(request, isMapped, expiresMs)
+      return andThen(decided, (answer) => answerNative(request, answer, isMapped))
     }
     const startedMs = performance.now()
     const decided = compat.decide(domain, request, expiresMs)
@@ -97,11 +98,11 @@ function nativeMetadata(request: RateLimitRequest, decision: Decision | undefine
 }
 
 function requestMetadata({ domain, descriptors, hits }: RateLimitRequest): Record<string, Json> {
-  return { domain, descriptors: descriptors.map(descriptorMetadata), hitsAddend: hits }
+  return { domain, descriptors: descriptors.map(descriptorMetadata), ...(hits > 0 && { hitsAddend: hits }) }
 }
 
-function descriptorMetadata({ entries, limit, hits }: Descriptor): Json {
+function descriptorMetadata({ entries, limit, ownHits }: Descriptor): Json {
   const shown = entries.map(({ key, value }) => `${key}=${value}`)
   const override = limit && { limit: { requestsPerUnit: limit.requestsPerUnit, unit: limit.unit } }
-  return { entries: shown, hitsAddend: hits, ...override }
+  return { entries: shown, ...(ownHits !== undefined && { hitsAddend: ownHits }), ...override }
 }

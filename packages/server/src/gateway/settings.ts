@@ -57,7 +57,7 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     flag: 'listen',
     env: 'SLUICE_LISTEN',
     value: '<address>:<port>',
-    help: 'Address to proxy on; --host and --port set the address of the API, health checks and metrics.',
+    help: 'Address to proxy on; --api-host and --api-port set the address of the API, health checks and metrics.',
     fallback: () => ({ host: '127.0.0.1', port: 8000 }),
     shownFallback: '127.0.0.1:8000',
     read: readListen,
@@ -167,6 +167,28 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     fix: NUMBER_FIX,
   },
   ...SETTINGS,
+  host: {
+    ...SETTINGS.host,
+    flag: 'api-host',
+    env: 'SLUICE_API_HOST',
+    help: 'Address of the API, health checks and metrics; 0.0.0.0 for every IPv4 interface.',
+    insteadOf: {
+      flag: 'host',
+      env: 'SLUICE_HOST',
+      fix: 'give --listen <address>:<port> to proxy on, or --api-host for the API, health checks and metrics',
+    },
+  },
+  port: {
+    ...SETTINGS.port,
+    flag: 'api-port',
+    env: 'SLUICE_API_PORT',
+    help: 'Port of the API, health checks and metrics; 0 picks a free one.',
+    insteadOf: {
+      flag: 'port',
+      env: 'SLUICE_PORT',
+      fix: 'give --listen <address>:<port> to proxy on, or --api-port for the API, health checks and metrics',
+    },
+  },
   layer: { ...SETTINGS.layer, fallback: () => 'edge', shownFallback: 'edge' },
 }
 

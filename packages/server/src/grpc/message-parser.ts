@@ -1,17 +1,23 @@
 // Splits the bytes of a stream into gRPC messages: a flag byte, a length of four bytes, and the message.
 
-import { compressedMessage, GrpcError, messageTooLarge } from './method.ts'
+import { flagProblem } from './compression.ts'
+import { messageTooLarge } from './method.ts'
 
 const PREFIX_BYTES = 5
 
 /** Feed it chunks, then take complete messages until there is none. */
 export class MessageParser {
   readonly #bytesMax: number
+  readonly #encoding: string | undefined
+  /** Whether the last message is compressed. */
+  isCompressed = false
   #chunks: Buffer[] = []
   #length = 0
 
-  constructor(bytesMax: number) {
+  /** `encoding`: value of `grpc-encoding`. */
+  constructor(bytesMax: number, encoding?: string) {
     this.#bytesMax = bytesMax
+    this.#encoding = encoding
   }
 
   add(chunk: Buffer): void {
@@ -24,14 +30,17 @@ export class MessageParser {
     return this.#length > 0
   }
 
-  /** The next complete message. Throws GrpcError for a compressed or too large one. */
+  /** The next complete message, as it was sent. Throws GrpcError for one that is refused. */
   next(): Buffer | undefined {
     if (this.#length < PREFIX_BYTES) return undefined
     const head = this.#head(PREFIX_BYTES)
     const length = head.readUInt32BE(1)
     if (length > this.#bytesMax) throw messageTooLarge(length, this.#bytesMax)
-    if (head[0] !== 0) throw unexpectedFlag(head[0] ?? 0)
+    const flag = head[0] ?? 0
+    const problem = flagProblem(flag, this.#encoding)
+    if (problem !== undefined) throw problem
     if (this.#length < PREFIX_BYTES + length) return undefined
+    this.isCompressed = flag === 1
     const whole = this.#head(PREFIX_BYTES + length)
     const message = whole.subarray(PREFIX_BYTES, PREFIX_BYTES + length)
     this.#length -= PREFIX_BYTES + length
@@ -56,9 +65,4 @@ export function framed(message: Uint8Array): Buffer {
   frame.writeUInt32BE(message.length, 1)
   frame.set(message, PREFIX_BYTES)
   return frame
-}
-
-function unexpectedFlag(flag: number): GrpcError {
-  if (flag === 1) return compressedMessage()
-  return new GrpcError('internal', `malformed message: its first byte is ${flag}`)
 }

@@ -1,6 +1,7 @@
 // Contract between the gRPC stacks and the handlers: a stack frames messages, statuses and metadata; a handler sees
 // complete messages only. Both stacks (http2/ and node:http2) serve the same methods.
 
+import { randomInt } from 'node:crypto'
 import type { MaybePromise } from 'sluice'
 import type { ClientConnections } from '../access/client-connections.ts'
 
@@ -50,10 +51,6 @@ export function messageTooLarge(bytes: number, bytesMax: number): GrpcError {
   return new GrpcError('resource_exhausted', `message of ${bytes} bytes is too large: at most ${bytesMax} are accepted`)
 }
 
-export function compressedMessage(): GrpcError {
-  return new GrpcError('unimplemented', 'compression is not supported: send uncompressed messages')
-}
-
 /** Facts of one call. Calls of one connection with the same headers may share the object. */
 export type Call = {
   /** Such as `/sluice.v1.RateLimiter/Check`. */
@@ -71,6 +68,18 @@ export type Peer = {
   readonly address: string
   /** Subject of a client certificate that the configured CA signed. Undefined: no such certificate. */
   readonly certificateSubject: string | undefined
+  /** Round trip to it, as `roundTripMeasured` estimates it. Undefined: not measured yet. */
+  roundTripMs?: number
+}
+
+/** Time between two measurements of a round trip, which calls with deadlines cause. */
+export const MEASURE_MS = 1000
+const ROUND_TRIP_MS_MIN = 0.1
+
+/** Follows the shortest measurements: one that is longer, because an end stalled, adds at most half. */
+export function roundTripMeasured(peer: Peer, ms: number): void {
+  const { roundTripMs = ms } = peer
+  peer.roundTripMs = Math.min(ms, Math.max(ROUND_TRIP_MS_MIN, roundTripMs) * 1.5)
 }
 
 /** One message in, one message out. Throws or rejects with `GrpcError`. */
@@ -122,6 +131,16 @@ export type StackLimits = {
   readonly callsMax: number
   /** Connections of the process. */
   readonly connectionsMax: number
+  /** Undefined: a connection may have any age. */
+  readonly connectionAge?: ConnectionAge | undefined
+}
+
+/** Age at which a connection gets GOAWAY, ±10 %, and the time after which it is closed with its calls. */
+export type ConnectionAge = { readonly maxMs: number; readonly graceMs: number }
+
+/** The age of one connection: connections that were opened together end apart. `random`: from 0 to 1. */
+export function connectionAgeMs({ maxMs }: ConnectionAge, random: number = randomInt(1001) / 1000): number {
+  return maxMs * (0.9 + random * 0.2)
 }
 
 export type TlsOptions = {
@@ -172,12 +191,12 @@ export type CallCap = 'connection' | 'process'
 
 /**
  * Connections closed at a time limit: no preface, an incomplete frame or header block, no call since the connection
- * opened, idle after calls, or a client that does not read.
+ * opened, idle after calls, a client that does not read, or the maximum age.
  */
-export type TimedOut = Record<'preface' | 'frame' | 'no_call' | 'idle' | 'unread', number>
+export type TimedOut = Record<'preface' | 'frame' | 'no_call' | 'idle' | 'unread' | 'age', number>
 
 export function noTimeouts(): TimedOut {
-  return { preface: 0, frame: 0, no_call: 0, idle: 0, unread: 0 }
+  return { preface: 0, frame: 0, no_call: 0, idle: 0, unread: 0, age: 0 }
 }
 
 export type CreateGrpcServer = (options: StackOptions) => GrpcServer

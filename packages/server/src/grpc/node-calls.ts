@@ -1,7 +1,8 @@
 // Calls of the `node:http2` stack: reads the messages of one stream, calls its method and writes the answers.
 
 import type { ServerHttp2Stream } from 'node:http2'
-import { isPromise } from 'sluice'
+import { andThen, isPromise, type MaybePromise } from 'sluice'
+import { decompressed } from './compression.ts'
 import { framed, MessageParser } from './message-parser.ts'
 import {
   type Call,
@@ -24,7 +25,7 @@ export type CallContext = {
 }
 
 export function serveUnary({ stream, call, bytesMax, onError }: CallContext, method: UnaryMethod): void {
-  const parser = new MessageParser(bytesMax)
+  const parser = new MessageParser(bytesMax, call.metadata('grpc-encoding'))
   let message: Buffer | undefined
   const fail = (error: unknown) => failCall(stream, grpcErrorOf(error, method.path, onError))
   stream.setTimeout(UPLOAD_MS_MAX, () => {
@@ -47,7 +48,7 @@ export function serveUnary({ stream, call, bytesMax, onError }: CallContext, met
     if (stream.headersSent || stream.destroyed) return
     if (message === undefined) return fail(notOne())
     try {
-      const answer = method.handle(message, call)
+      const answer = andThen(wholeMessage(parser, message, bytesMax), (whole) => method.handle(whole, call))
       if (isPromise(answer)) answer.then((known) => answerCall(stream, known), fail)
       else answerCall(stream, answer)
     } catch (error) {
@@ -61,15 +62,18 @@ function notOne(): GrpcError {
 }
 
 export function serveStream({ stream, call, bytesMax, onError }: CallContext, method: StreamMethod): void {
-  const parser = new MessageParser(bytesMax)
+  const parser = new MessageParser(bytesMax, call.metadata('grpc-encoding'))
   const output = new NodeOutput(stream)
-  const fail = (error: unknown) => output.fail(grpcErrorOf(error, method.path, onError))
   let input: StreamInput
   try {
     input = method.open(call, output)
   } catch (error) {
-    fail(error)
+    output.fail(grpcErrorOf(error, method.path, onError))
     return
+  }
+  const fail = (error: unknown) => {
+    output.fail(grpcErrorOf(error, method.path, onError))
+    input.cancel()
   }
   let isEnded = false
   let isBusy = false
@@ -77,7 +81,9 @@ export function serveStream({ stream, call, bytesMax, onError }: CallContext, me
     if (isBusy || output.isEnded) return
     try {
       for (let message = parser.next(); message !== undefined; message = parser.next()) {
-        const pending = input.message(message)
+        const pending = andThen(wholeMessage(parser, message, bytesMax), (whole) => {
+          return output.isEnded ? undefined : input.message(whole)
+        })
         if (output.isEnded) return
         if (!isPromise(pending)) continue
         isBusy = true
@@ -108,6 +114,11 @@ export function serveStream({ stream, call, bytesMax, onError }: CallContext, me
     output.abandon()
     input.cancel()
   })
+}
+
+/** The last message of the parser. Throws or rejects with GrpcError if it cannot be decompressed. */
+function wholeMessage({ isCompressed }: MessageParser, message: Buffer, bytesMax: number): MaybePromise<Uint8Array> {
+  return isCompressed ? decompressed(message, bytesMax) : message
 }
 
 class NodeOutput implements StreamOutput {

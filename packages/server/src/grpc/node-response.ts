@@ -2,10 +2,11 @@
 
 import { constants, type ServerHttp2Stream } from 'node:http2'
 import { encodedMessage } from './call-facts.ts'
+import { ENCODINGS } from './compression.ts'
 import { framed } from './message-parser.ts'
 import { GRPC_STATUS, type GrpcError } from './method.ts'
 
-const HEADERS = { ':status': 200, 'content-type': 'application/grpc', 'grpc-accept-encoding': 'identity' }
+const HEADERS = { ':status': 200, 'content-type': 'application/grpc', 'grpc-accept-encoding': ENCODINGS }
 const OK_TRAILERS = { 'grpc-status': '0' }
 
 /** Sends headers, unless they were sent. The trailers are read when all messages have been sent. */

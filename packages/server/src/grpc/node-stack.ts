@@ -19,12 +19,15 @@ import {
   type Call,
   type CallCap,
   type CreateGrpcServer,
+  connectionAgeMs,
   GrpcError,
   type GrpcServer,
   type GrpcServerStats,
+  MEASURE_MS,
   type Method,
   noTimeouts,
   type Peer,
+  roundTripMeasured,
   type StackOptions,
   type TlsOptions,
 } from './method.ts'
@@ -47,6 +50,8 @@ class NodeServer implements GrpcServer {
   readonly #methods: ReadonlyMap<string, Method>
   readonly #sessions = new Set<Http2Session>()
   readonly #peers = new WeakMap<Http2Session, Peer>()
+  /** When the round trip of a connection was measured last. */
+  readonly #measuredMs = new WeakMap<Http2Session, number>()
   readonly #timedOut = noTimeouts()
   readonly #refusedCalls: Record<CallCap, number> = { connection: 0, process: 0 }
   #calls = 0
@@ -110,10 +115,22 @@ class NodeServer implements GrpcServer {
     const timer = setTimeout(() => this.#timeOut(session, 'no_call'), FIRST_CALL_MS_MAX)
     session.once('stream', () => clearTimeout(timer))
     session.once('close', () => clearTimeout(timer))
+    this.#limitAge(session)
     if (this.#isClosing) session.close()
   }
 
-  #timeOut(session: Http2Session, limit: 'idle' | 'no_call'): void {
+  #limitAge(session: Http2Session): void {
+    const { connectionAge } = this.#options.limits
+    if (connectionAge === undefined) return
+    const ageMs = connectionAgeMs(connectionAge)
+    let timer = setTimeout(() => {
+      this.#timeOut(session, 'age')
+      timer = setTimeout(() => session.destroy(), connectionAge.graceMs).unref()
+    }, ageMs).unref()
+    session.once('close', () => clearTimeout(timer))
+  }
+
+  #timeOut(session: Http2Session, limit: 'idle' | 'no_call' | 'age'): void {
     this.#timedOut[limit] += 1
     session.close()
     if (limit === 'no_call') setTimeout(() => session.destroy(), CLOSING_MS_MAX).unref()
@@ -152,14 +169,25 @@ class NodeServer implements GrpcServer {
 
   #serve(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, method: Method): void {
     const { limits, onError } = this.#options
-    const call = callOf(headers, method.path, this.#peer(stream))
+    const peer = this.#peer(stream)
+    const call = callOf(headers, method.path, peer)
     if (call === undefined) {
       failCall(stream, new GrpcError('internal', 'grpc-timeout: send 1 to 8 digits and one of H, M, S, m, u, n'))
       return
     }
+    if (call.timeoutMs !== undefined) this.#measure(stream.session, peer)
     const context = { stream, call, bytesMax: limits.messageBytesMax, onError }
     if (method.kind === 'unary') serveUnary(context, method)
     else serveStream(context, method)
+  }
+
+  #measure(session: Http2Session | undefined, peer: Peer): void {
+    const nowMs = performance.now()
+    if (session === undefined || nowMs - (this.#measuredMs.get(session) ?? -MEASURE_MS) < MEASURE_MS) return
+    this.#measuredMs.set(session, nowMs)
+    session.ping((error, ms) => {
+      if (error === null) roundTripMeasured(peer, ms)
+    })
   }
 
   #peer(stream: ServerHttp2Stream): Peer {

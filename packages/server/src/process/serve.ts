@@ -16,11 +16,13 @@ import type { Terminal } from './terminal.ts'
 
 const LISTEN_ADVICE: Readonly<Record<string, string>> = {
   EADDRINUSE:
-    'The address is in use: choose another port with --port, --grpc-port or --listen (0: any free one), or --socket.',
-  EACCES: 'This user may not listen there: choose a port above 1023 with --port or --listen.',
-  EADDRNOTAVAIL: 'This machine does not have that address: choose another with --host or --listen.',
+    'The address is in use: choose another port with --port (gateway: --listen or --api-port) or --grpc-port ' +
+    '(0: any free one), or --socket.',
+  EACCES: 'This user may not listen there: choose a port above 1023 with --port (gateway: --listen or --api-port).',
+  EADDRNOTAVAIL:
+    'This machine does not have that address: choose another with --host (gateway: --listen or --api-host).',
   ENOENT: 'The folder of the socket file does not exist: create it, or choose another with --socket.',
-  ENOTFOUND: 'There is no such host: choose another with --host or --listen.',
+  ENOTFOUND: 'There is no such host: choose another with --host (gateway: --listen or --api-host).',
 }
 
 /** A worker reports what it could not end, before its supervisor kills it. */

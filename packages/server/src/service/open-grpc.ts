@@ -56,6 +56,7 @@ export async function openGrpc(settings: Settings, deps: OpenGrpcDeps): Promise<
       streamsMax: settings.grpcMaxStreams,
       callsMax: settings.grpcMaxCalls,
       connectionsMax: settings.grpcMaxConnections,
+      connectionAge: connectionAge(settings),
     },
     tls: grpcTls(settings),
     clients: metrics.watchConnections(new ClientConnections('grpc', settings, log)),
@@ -81,6 +82,10 @@ export async function openGrpc(settings: Settings, deps: OpenGrpcDeps): Promise<
       await server.close(drainMs)
     },
   }
+}
+
+function connectionAge({ grpcMaxConnectionAgeMs: maxMs, grpcMaxConnectionAgeGraceMs: graceMs }: Settings) {
+  return maxMs === undefined ? undefined : { maxMs, graceMs }
 }
 
 function followTls(server: GrpcServer, settings: Settings, log: Log): { stop(): void } {

@@ -16,6 +16,7 @@ type Environment = Readonly<Record<string, string | undefined>>
 /** Text of a setting, and the flag or variable that it came from. */
 type Given = { readonly field: string; readonly text: string }
 type AnySetting = Setting<unknown, string>
+type Refused = NonNullable<AnySetting['insteadOf']>
 type Table = Readonly<Record<string, AnySetting>>
 
 /** Variables of client commands, such as `sluice check`. */
@@ -29,10 +30,10 @@ const ORIGINAL_CONFIG = 'envoyConfig' satisfies keyof Settings
 const NO_DETECTORS =
   'remove it: the detectors are gone, because each counted one process only; find abuse in the events and send a ' +
   'signal, as in docs/guides/exceptions.md#finding-abuse'
-/** Advice for settings that were removed, by flag. Refused, because ignoring one drops a protection unnoticed. */
-const REMOVED: ReadonlyMap<string, string> = new Map(
-  ['detect-refusals', 'detect-keys', 'detect-ttl'].map((flag) => [flag, NO_DETECTORS]),
-)
+/** Settings that were removed. Refused, because ignoring one drops a protection unnoticed. */
+const REMOVED: readonly Refused[] = ['detect-refusals', 'detect-keys', 'detect-ttl'].map((flag) => {
+  return { flag, env: `SLUICE_${flag.toUpperCase().replaceAll('-', '_')}`, fix: NO_DETECTORS }
+})
 
 export function readCommand(args: readonly string[], environment: Environment): CommandLine {
   const read = readSettings(SETTINGS, args, environment)
@@ -49,8 +50,9 @@ export function readSettings<S>(
   const table: Table = of
   const entries = Object.entries(table)
   const fieldErrors: FieldError[] = []
-  const flags = readFlags(table, args, fieldErrors)
-  rejectRemoved(environment, fieldErrors)
+  const refused = [...REMOVED, ...Object.values(table).flatMap(({ insteadOf }) => insteadOf ?? [])]
+  const flags = readFlags(table, refused, args, fieldErrors)
+  rejectVariables(refused, environment, fieldErrors)
   const given = new Map<string, Given>()
   for (const [name, setting] of entries) {
     const found = flags.get(setting.flag) ?? fromEnvironment(setting, environment)
@@ -67,7 +69,12 @@ export function readSettings<S>(
   return { kind: 'serve', settings, warnings: unknownVariables(table, environment) }
 }
 
-function readFlags(table: Table, args: readonly string[], fieldErrors: FieldError[]): Map<string, Given> {
+function readFlags(
+  table: Table,
+  refused: readonly Refused[],
+  args: readonly string[],
+  fieldErrors: FieldError[],
+): Map<string, Given> {
   const byFlag = new Map(Object.values(table).map((setting) => [setting.flag, setting]))
   const options = Object.fromEntries([...byFlag.keys()].map((flag) => [flag, { type: 'string' as const }]))
   const { tokens } = parseArgs({ args: [...args], options, strict: false, allowPositionals: true, tokens: true })
@@ -82,7 +89,8 @@ function readFlags(table: Table, args: readonly string[], fieldErrors: FieldErro
       const text = before === undefined ? (token.value ?? '') : `${before} ${token.value ?? ''}`
       flags.set(token.name, { field: `--${token.name}`, text })
     } else if (token.kind === 'option') {
-      fieldErrors.push(unknownFlag(token.rawName, token.name, [...byFlag.keys()]))
+      const fix = refused.find(({ flag }) => flag === token.name)?.fix ?? unknownFlagFix(token.name, [...byFlag.keys()])
+      fieldErrors.push({ field: token.rawName, value: undefined, fix })
     }
     afterUnknown = token.kind === 'option' && !(token.name in options)
   }
@@ -94,17 +102,13 @@ function unexpected(text: string): FieldError {
   return { field: 'argument', value: printable(text, false), fix }
 }
 
-function unknownFlag(rawName: string, name: string, known: readonly string[]): FieldError {
-  const removed = REMOVED.get(name)
-  if (removed !== undefined) return { field: rawName, value: undefined, fix: removed }
+function unknownFlagFix(name: string, known: readonly string[]): string {
   const meant = nearest(name, [...known, 'help', 'version'])
-  const hint = meant === undefined ? '--help lists all flags' : `did you mean --${meant}?`
-  return { field: rawName, value: undefined, fix: `unknown flag; ${hint}` }
+  return `unknown flag; ${meant === undefined ? '--help lists all flags' : `did you mean --${meant}?`}`
 }
 
-function rejectRemoved(environment: Environment, fieldErrors: FieldError[]): void {
-  for (const [flag, fix] of REMOVED) {
-    const env = `SLUICE_${flag.toUpperCase().replaceAll('-', '_')}`
+function rejectVariables(refused: readonly Refused[], environment: Environment, fieldErrors: FieldError[]): void {
+  for (const { env, fix } of refused) {
     const given = fromEnvironment({ env }, environment)
     if (given !== undefined) fieldErrors.push({ field: env, value: given.text, fix })
   }

@@ -1,5 +1,6 @@
 // Settings of the gRPC listener. TLS, tokens and `--checks` are those of the HTTP API.
 
+import { durationMs } from '../text/duration.ts'
 import { readInteger, type Setting } from './setting.ts'
 
 /** The stacks that serve gRPC, the default first. */
@@ -16,7 +17,14 @@ export type GrpcSettings = {
   readonly grpcMaxCalls: number
   readonly grpcMaxMessageBytes: number
   readonly grpcMaxConnections: number
+  /** Undefined: connections may have any age. */
+  readonly grpcMaxConnectionAgeMs: number | undefined
+  readonly grpcMaxConnectionAgeGraceMs: number
 }
+
+/** Longer ones do not fit a timer of Node.js. */
+const AGE_MS_MAX = 20 * 86_400_000
+const AGE_FIX = 'give a whole number and a unit, s, m, h or d, such as 30m: up to 20d'
 
 const STACK_FIX = `use ${GRPC_STACKS.join(' or ')}`
 
@@ -81,9 +89,9 @@ export const GRPC_SETTINGS: { readonly [K in keyof GrpcSettings]: Setting<GrpcSe
     flag: 'grpc-max-message-bytes',
     env: 'SLUICE_GRPC_MAX_MESSAGE_BYTES',
     value: '<bytes>',
-    help: 'Cap on the size of a gRPC message; larger ones get RESOURCE_EXHAUSTED.',
-    fallback: () => 2_097_152,
-    shownFallback: '2097152',
+    help: 'Cap on the size of a gRPC message, also of a decompressed one; larger ones get RESOURCE_EXHAUSTED.',
+    fallback: () => 4_194_304,
+    shownFallback: '4194304',
     read: (text) => readInteger(text, 1024, 67_108_864),
     fix: 'give bytes from 1024 to 67108864',
     needs: 'grpcPort',
@@ -99,4 +107,33 @@ export const GRPC_SETTINGS: { readonly [K in keyof GrpcSettings]: Setting<GrpcSe
     fix: 'give a whole number from 1 to 1000000',
     needs: 'grpcPort',
   },
+  grpcMaxConnectionAgeMs: {
+    flag: 'grpc-max-connection-age',
+    env: 'SLUICE_GRPC_MAX_CONNECTION_AGE',
+    value: '<duration>',
+    help:
+      'Age, ±10 %, at which a gRPC connection gets GOAWAY: its client connects again, ' +
+      'such as to another node behind the load balancer.',
+    fallback: () => undefined,
+    shownFallback: 'no limit',
+    read: readAgeMs,
+    fix: AGE_FIX,
+    needs: 'grpcPort',
+  },
+  grpcMaxConnectionAgeGraceMs: {
+    flag: 'grpc-max-connection-age-grace',
+    env: 'SLUICE_GRPC_MAX_CONNECTION_AGE_GRACE',
+    value: '<duration>',
+    help: 'Time from that GOAWAY until the connection is closed with its calls and streams.',
+    fallback: () => 3_600_000,
+    shownFallback: '1h',
+    read: readAgeMs,
+    fix: AGE_FIX,
+    needs: 'grpcMaxConnectionAgeMs',
+  },
+}
+
+function readAgeMs(text: string): number | undefined {
+  const ms = durationMs(text)
+  return ms === undefined || ms > AGE_MS_MAX ? undefined : ms
 }

@@ -24,6 +24,8 @@ export type Setting<T, Name extends string = keyof Settings> = {
   readonly conflict?: (all: Partial<Settings>) => string | undefined
   /** May be given several times; the texts are joined by spaces. */
   readonly repeats?: true
+  /** A flag and variable that would be mistaken for this setting: refused, with the fix. */
+  readonly insteadOf?: { readonly flag: string; readonly env: string; readonly fix: string }
   /** Variable of envoyproxy/ratelimit with this meaning: read beside its configuration, if the setting is not given. */
   readonly original?: OriginalVariable
   /** Never shown, not even in errors. */

@@ -86,7 +86,10 @@ describe('a refused request', () => {
     expect(refused.status).toBe(429)
     expect(refused.headers.get('content-type')).toBe('application/problem+json')
     expect(refused.headers.get('retry-after')).toBe('43200')
-    expect(await refused.json()).toMatchObject({ status: 429, rule_id: 'two', 'violated-policies': ['two'] })
+    expect(await refused.json()).toMatchObject({
+      ...{ status: 429, 'violated-policies': ['two'], retry_after_ms: expect.any(Number) },
+      ...{ rule_id: 'two', violated_rule: 'two', violated_tier: 'per_ip', violated_limit: 'default' },
+    })
     expect(seen).toBe(2)
     const metrics = await (await fetch(`${apiAddress}/metrics`)).text()
     expect(metrics).toContain('sluice_gateway_requests_total{outcome="passed"} 2')

@@ -21,6 +21,21 @@ describe('settings of the gateway', () => {
     expect(settingsOf(['--listen', '[::]:443']).listen).toEqual({ host: '::', port: 443 })
   })
 
+  test.each(['host', 'port'] as const)(
+    '--%s is refused, because it is not that of the proxy: two names instead',
+    (name) => {
+      const fix = `give --listen <address>:<port> to proxy on, or --api-${name} for the API, health checks and metrics`
+      const [value, variable] = [name === 'port' ? '3000' : '0.0.0.0', `SLUICE_${name.toUpperCase()}`]
+      for (const args of [[`--${name}`, value], [`--${name}=${value}`]])
+        expect(() => settingsOf(args)).toThrow(new Error(`--${name}: ${fix}`))
+      expect(() => settingsOf([], { [variable]: value })).toThrow(new Error(`${variable}: ${fix}`))
+      expect(settingsOf([], { [variable]: '' }), 'an empty variable is unset').toMatchObject({ port: 8080 })
+      const given = name === 'port' ? 3000 : value
+      expect(settingsOf([`--api-${name}`, value])).toMatchObject({ [name]: given, listen: { port: 8000 } })
+      expect(settingsOf([], { [`SLUICE_API_${name.toUpperCase()}`]: value })).toMatchObject({ [name]: given })
+    },
+  )
+
   test('routes are given by repeated flags, or all in one variable', () => {
     const [api, shop] = ['/api//v1/=http://a:1', 'Shop.Example/=https://b']
     const routes = [

@@ -11,7 +11,8 @@ export type GrpcAnswer = { readonly status: number; readonly detail: string; rea
 export type GrpcStream = {
   readonly stream: ClientHttp2Stream
   readonly messages: Buffer[]
-  send(message: Uint8Array): void
+  /** `flag`: first byte of the message; 1 if it is compressed. */
+  send(message: Uint8Array, flag?: number): void
   end(): void
   /** Resolves when there are so many messages; rejects if the stream ends before. */
   count(messages: number): Promise<void>
@@ -20,7 +21,7 @@ export type GrpcStream = {
 
 export type GrpcClient = {
   readonly session: ClientHttp2Session
-  call(path: string, message: Uint8Array, headers?: Record<string, string>): Promise<GrpcAnswer>
+  call(path: string, message: Uint8Array, headers?: Record<string, string>, flag?: number): Promise<GrpcAnswer>
   open(path: string, headers?: Record<string, string>): GrpcStream
   close(): void
 }
@@ -34,9 +35,9 @@ export function grpcClient(address: string, options: SecureClientSessionOptions 
   return {
     session,
     open,
-    call: (path, message, headers) => {
+    call: (path, message, headers, flag) => {
       const stream = open(path, headers)
-      stream.send(message)
+      stream.send(message, flag)
       stream.end()
       return stream.done
     },
@@ -69,7 +70,11 @@ function openStream(session: ClientHttp2Session, path: string, headers: Record<s
     stream,
     messages,
     done,
-    send: (message) => void stream.write(framed(message)),
+    send: (message, flag = 0) => {
+      const frame = framed(message)
+      frame[0] = flag
+      stream.write(frame)
+    },
     end: () => void stream.end(),
     count: (count) =>
       new Promise((resolve, reject) => {

@@ -69,6 +69,14 @@ descriptors:
     ])
   })
 
+  it('switches of the service apply to domains of the configuration only', async () => {
+    const compat = { shadowMode: true, quotaMode: true, stopAtLimit: true, keyPrefix: '' }
+    const { ask } = rateLimits([MESSAGING], { compat, overrides: true })
+    const limited = { entries: ['to_number=1'], limit: [0, 3] as const }
+    expect(await ask('messaging', [limited])).toMatchObject({ code: OK, statuses: [{ code: OVER }] })
+    expect(await ask('other', [limited])).toMatchObject({ code: OVER, statuses: [{ code: OVER }] })
+  })
+
   it('services with one key prefix share counters, those with others do not', async () => {
     const shared = memoryStore()
     const service = (keyPrefix: string) => {

@@ -1,12 +1,22 @@
 // Messages that are large because they have many fields: the largest valid ones are answered in full, and one with more
 // fields than any valid one is refused.
 
+import { randomBytes } from 'node:crypto'
+import { gzipSync } from 'node:zlib'
 import { decodeReplies, encodeRequests, type WireRequest } from 'sluice/remote-wire'
 import { describe, expect, test } from 'vitest'
 import { FIELDS_MAX } from '../../../sluice/src/remote/protobuf.ts'
 import { ProtobufReader, ProtobufWriter } from '../../src/grpc/protobuf.ts'
 import { ADMIN_TOKEN } from '../service.ts'
-import { CheckManyRequest, CheckManyResponse, RATE_LIMITER } from './messages.ts'
+import {
+  CheckManyRequest,
+  CheckManyResponse,
+  CheckRequest,
+  CheckResponse,
+  CheckStreamRequest,
+  CheckStreamResponse,
+  RATE_LIMITER,
+} from './messages.ts'
 import { readResponse, requestBytes } from './rate-limit-fixture.ts'
 import { STACK_NAMES, serveGrpc } from './stacks.ts'
 
@@ -14,7 +24,11 @@ const RULES = '- { rule_id: users, limit: 100000, window: 1d, algorithm: fixed_w
 const SHOULD_RATE_LIMIT = '/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit'
 const EXCHANGE = '/sluice.v1.Leases/Exchange'
 const QUOTAS = '/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas'
+const CHECK = `${RATE_LIMITER}/Check`
+const CHECK_STREAM = `${RATE_LIMITER}/CheckStream`
 const [OK, INVALID] = [0, 3]
+const MIB = 2 ** 20
+const GZIP = { 'grpc-encoding': 'gzip' }
 const ADMIN = { authorization: `Bearer ${ADMIN_TOKEN}` }
 
 function times<T>(count: number, make: (index: number) => T): T[] {
@@ -49,6 +63,61 @@ describe.each(STACK_NAMES)('on the %s stack', (stack) => {
     expect(refused).toMatchObject({ status: INVALID, detail: expect.stringContaining('at most 120000 fields') })
     const { status, detail } = await client.call(path, repeated(FIELDS_MAX - 1, within), ADMIN)
     expect([status, detail], 'as many as are accepted').not.toContain('fields in one message')
+  })
+
+  test('gzip is accepted, in any mix with plain messages, and answered in order', async () => {
+    const { client } = await serveGrpc(stack, RULES)
+    const check = CheckRequest.encode({ client_id: 'ann' })
+    const [one] = (await client.call(CHECK, gzipSync(check), GZIP, 1)).messages
+    expect(CheckResponse.decode(one as Buffer)).toMatchObject({ allowed: true, remaining: 99_999 })
+    expect((await client.call(CHECK, check, GZIP)).status, 'a plain message of such a call').toBe(OK)
+    const stream = client.open(CHECK_STREAM, GZIP)
+    // The second message is decompressed in a thread, because it is long.
+    const noise = randomBytes(200_000).toString('hex')
+    for (let id = 0; id < 6; id += 1) {
+      const body = CheckStreamRequest.encode({ id, check: { client_id: id === 1 ? noise : 'ann' } })
+      if (id % 3 === 2) stream.send(body)
+      else stream.send(gzipSync(body), 1)
+    }
+    stream.end()
+    const { status, messages } = await stream.done
+    expect(status).toBe(OK)
+    expect(messages.map((message) => Number(CheckStreamResponse.decode(message).id ?? 0))).toEqual([0, 1, 2, 3, 4, 5])
+  })
+
+  test('messages of 4 MiB are accepted, and what gzip contains has the same bounds', async () => {
+    const { client } = await serveGrpc(stack, RULES, { envoyDomains: ['edge'] })
+    const ask = async (message: Uint8Array, flag = 0) => {
+      const { status, detail, messages } = await client.call(SHOULD_RATE_LIMIT, message, GZIP, flag)
+      return status === OK ? readResponse(messages[0] as Buffer).code : [status, detail]
+    }
+    const [overLimit, tooLarge] = [2, 8] // no rule can count a value that long
+    const letters = (bytes: number) => requestBytes('edge', [[`user=${'x'.repeat(bytes)}`]])
+    const noise = (bytes: number) => requestBytes('edge', [[`user=${randomBytes(bytes / 2).toString('hex')}`]])
+    for (const make of [letters, noise]) {
+      expect(await ask(make(4 * MIB - 100))).toBe(overLimit)
+      expect(await ask(gzipSync(make(4 * MIB - 100)), 1)).toBe(overLimit)
+      expect(await ask(make(4 * MIB))).toEqual([tooLarge, expect.stringContaining('at most 4194304')])
+      expect(await ask(gzipSync(make(4 * MIB)), 1)).toEqual([tooLarge, expect.stringContaining('at most 4194304')])
+    }
+    expect(await ask(gzipSync(repeated(FIELDS_MAX + 1, 0)), 1)).toEqual([INVALID, expect.stringContaining('120000')])
+  })
+
+  test.each([
+    ['compressed, although the call has no grpc-encoding', {}, 1, gzipSync('hello'), 13],
+    ['of another encoding', { 'grpc-encoding': 'snappy' }, 1, gzipSync('hello'), 12],
+    ['not gzip', GZIP, 1, Buffer.from('hello'), 13],
+    ['long and not gzip', GZIP, 1, Buffer.alloc(100_000), 13],
+    ['a part of gzip', GZIP, 1, gzipSync('hello').subarray(0, -9), 13],
+    ['of another flag', GZIP, 2, Buffer.from('hello'), 13],
+  ])('a message that is %s ends its call, and no other', async (_name, headers, flag, message, expected) => {
+    const { client, metrics } = await serveGrpc(stack, RULES)
+    for (const path of [CHECK, CHECK_STREAM]) {
+      const { status, detail } = await client.call(path, message, headers, flag)
+      expect([status, detail]).toEqual([expected, expect.stringMatching(/gzip|first byte/)])
+    }
+    expect(await client.call(CHECK, CheckRequest.encode({ client_id: 'ann' }))).toMatchObject({ status: OK })
+    expect(await metrics.scrape(), 'the stream has ended').toMatch(/CheckStream",status="cancelled"} 1\n/)
   })
 
   test('a quota report names at most 64 entries of a bucket, as a descriptor has', async () => {

@@ -5,7 +5,7 @@ import { ruleFile } from '../service.ts'
 import { type ProxyName, startProxy } from './proxy-process.ts'
 
 const RULES = `
-- { rule_id: two, endpoint_pattern: /hello, limit: 2, window: 1d, scope: per_ip }
+- { rule_id: two, name: 'Zwei %s "Größe"', endpoint_pattern: /hello, limit: 2, window: 1d, scope: per_ip }
 - { rule_id: user, endpoint_pattern: /mine, limit: 1, window: 1d, scope: per_user }
 `
 
@@ -52,11 +52,28 @@ describe.each<ProxyName>(['nginx', 'haproxy'])('%s in front', (name) => {
     expect((await fetch(`${address}/hello`)).status).toBe(200)
     const refused = await fetch(`${address}/hello`)
     expect(refused.status).toBe(429)
-    expect(await refused.json()).toMatchObject({ status: 429 })
+    expect(refused.headers.get('content-type')).toContain('application/problem+json')
+    expect(await refused.json()).toMatchObject({
+      ...{ status: 429, rule_id: 'two', violated_rule: 'Zwei %s "Größe"', violated_tier: 'per_ip' },
+      ...{ violated_limit: 'default', retry_after: Number(refused.headers.get('retry-after')) },
+      retry_after_ms: expect.any(Number),
+    })
     expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(40_000)
     expect(refused.headers.get('x-ratelimit-remaining')).toBe('0')
     expect(refused.headers.get('ratelimit')).toMatch(/^"two";r=0;t=\d+$/)
     expect((await fetch(`${address}/other`)).status, 'no rule').toBe(200)
+  })
+
+  test('a ban with status 403 is a 403 with its problem document', async () => {
+    const problem = { title: 'Forbidden', status: 403, detail: 'Banned by rule two.' }
+    const body = JSON.stringify(problem)
+    const sluice = await startUpstream((_request, response) => {
+      response.writeHead(403, { 'content-type': 'application/problem+json', 'sluice-refusal': body }).end(body)
+    })
+    const app = await startUpstream(() => expect.unreachable())
+    const ports = { service: Number(sluice.url.port), app: Number(app.url.port) }
+    const refused = await fetch(await startProxy(name, ports))
+    expect([refused.status, await refused.json()]).toEqual([403, problem])
   })
 
   test('identifies the client, and the client cannot override it', async () => {

@@ -14,6 +14,7 @@ const RULES = `
 - { rule_id: strict, limit: 10, window: 1h, scope: [tenant, user], consistency: strict, endpoint_pattern: /strict }
 - { rule_id: exports, limit: 1, window: 5m, scope: per_user, algorithm: concurrency, endpoint_pattern: /exports }
 - { rule_id: guests, limit: 20, window: 1h, scope: per_user, on_missing: by_ip, endpoint_pattern: /guests }
+- { rule_id: sized, limit: 100, window: 1h, scope: per_user, cost: kilobytes, endpoint_pattern: /sized }
 `
 
 /** The machine may be busy: these tests check decisions, not latency. */
@@ -79,7 +80,7 @@ describe.each(STACK_NAMES)('remote nodes on the %s stack', (stack) => {
     expect(remaining).toBe(970)
   })
 
-  test('strict rules, composite keys, missing facts, permits and refunds decide as at the service', async () => {
+  test('strict rules, composite keys, missing facts, costs, permits and refunds decide as at the service', async () => {
     const service = await serveGrpc(stack, RULES, { ...PATIENT, ...(await withRedis()) })
     const node = await remoteNode(service)
     const { check } = clientOf(service.address)
@@ -93,6 +94,10 @@ describe.each(STACK_NAMES)('remote nodes on the %s stack', (stack) => {
     expect(await check({ ip_address: '192.0.2.7', endpoint: '/guests', dry_run: true })).toMatchObject({
       allowed: true,
     })
+    const sized = { path: '/sized', cost: 3, attributes: { kilobytes: 4 } }
+    expect((await node.check({ user: 'c', ...sized })).outcomes).toMatchObject([{ cost: 12, remaining: 88 }])
+    const { path: endpoint, ...same } = sized
+    expect((await check({ client_id: 'd', endpoint, ...same })).remaining).toBe(88)
     const permit = await node.check({ user: 'c', path: '/exports' })
     expect(permit.allowed).toBe(true)
     expect((await node.check({ user: 'c', path: '/exports' })).allowed).toBe(false)

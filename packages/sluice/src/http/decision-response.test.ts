@@ -75,7 +75,7 @@ describe('the response to a decision', () => {
     const limiter = limiterOf({ limit: 0, scope: 'per_ip' })
     const result = await checkToResponse(limiter, { ip: '1.2.3.4' }, {}, 'text/html, */*;q=0.8')
     expect(result.headers['Content-Type']).toBe('text/plain; charset=utf-8')
-    expect(result.body).toBe('Too many requests. Refused by rule test. Limit: 0. Waiting will not help.\n')
+    expect(result.body).toBe('Too many requests. Refused by rule test (per_ip). Limit: 0. Waiting will not help.\n')
   })
 
   test('refunds the request if `refunds` says so for its status', async () => {

@@ -7,7 +7,7 @@ import type { Limiter } from '../limiter-api.ts'
 import type { Subject } from '../subject.ts'
 import { prefersText } from './accept.ts'
 import { type HeaderOptions, type HeaderRecord, rateLimitHeaders, retryAfterSeconds } from './headers.ts'
-import { banned, PROBLEM_TYPE, quotaExceeded } from './problem.ts'
+import { type Banned, banned, PROBLEM_TYPE, type QuotaExceeded, quotaExceeded } from './problem.ts'
 
 export type DecisionResponse = {
   readonly allowed: boolean
@@ -16,6 +16,8 @@ export type DecisionResponse = {
   readonly headers: Readonly<HeaderRecord>
   /** Body of a refusal; the headers have its media type. */
   readonly body: string | undefined
+  /** The problem document of a refusal, also if the client prefers text. */
+  readonly problem: QuotaExceeded | Banned | undefined
   readonly decision: Decision
   /** Whether `done` must be called. If not, an adapter need not watch the response. */
   readonly settles: boolean
@@ -59,17 +61,18 @@ export function responseFromDecision(
     const headers = rateLimitHeaders(decision, clock.nowUs(), headerOptions, null)
     const settles = options.refunds !== undefined || holdsPermit(decision)
     const done = settles ? settlement(limiter, decision, options) : nothing
-    return { allowed: true, status: 200, headers, body: undefined, decision, settles, done }
+    return { allowed: true, status: 200, headers, body: undefined, problem: undefined, decision, settles, done }
   }
   const retryAfter = retryAfterSeconds(decision, headerOptions)
   const { status = 429 } = decision
   // A ban is not a quota, so a 403 has no rate limit headers.
   const headers = status === 403 ? {} : rateLimitHeaders(decision, clock.nowUs(), headerOptions, retryAfter)
-  const document = status === 403 ? banned(decision) : quotaExceeded(decision, retryAfter)
+  const name = decision.ruleId === null ? null : (limiter.rule(decision.ruleId)?.name ?? decision.ruleId)
+  const problem = status === 403 ? banned(decision) : quotaExceeded(decision, retryAfter, name)
   const text = prefersText(accept)
   headers['Content-Type'] = text ? 'text/plain; charset=utf-8' : PROBLEM_TYPE
-  const body = text ? `${document.title}. ${document.detail}\n` : JSON.stringify(document)
-  return { allowed: false, status, headers, body, decision, settles: false, done: nothing }
+  const body = text ? `${problem.title}. ${problem.detail}\n` : JSON.stringify(problem)
+  return { allowed: false, status, headers, body, problem, decision, settles: false, done: nothing }
 }
 
 /** Whether the request holds a permit until the response has ended. */

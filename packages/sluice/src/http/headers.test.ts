@@ -212,17 +212,34 @@ describe('the problem document', () => {
       type: 'https://iana.org/assignments/http-problem-types#quota-exceeded',
       title: 'Too many requests',
       status: 429,
-      detail: 'Refused by rule messages_per_user. Limit: 100. Try again in 13 s.',
+      detail: 'Refused by rule messages_per_user (per_user). Limit: 100. Try again in 13 s.',
       'violated-policies': ['messages_per_user:minute'],
       request_id: 'req-1',
       rule_id: 'messages_per_user',
+      violated_rule: 'messages_per_user',
+      violated_tier: 'per_user',
+      violated_limit: 'minute',
       retry_after: 13,
+      retry_after_ms: 12_001,
+    })
+  })
+
+  test('of several limits that refuse, names the one with the longest wait', () => {
+    const longer = { ...REFUSED, ruleId: 'day', name: '1d', scope: 'per_ip', retryAfterMs: 60_000 }
+    const decision = { ...decisionOf(REFUSED, longer), ruleId: 'day', retryAfterMs: 60_000 }
+    expect(quotaExceeded(decision, 62, 'Per day')).toMatchObject({
+      ...{ rule_id: 'day', violated_rule: 'Per day', violated_tier: 'per_ip', violated_limit: '1d' },
+      ...{ retry_after: 62, retry_after_ms: 60_000 },
     })
   })
 
   test('says so when waiting will not help', () => {
     const problem = quotaExceeded(decisionOf({ ...REFUSED, retryAfterMs: null }))
-    expect(problem).toMatchObject({ retry_after: null, detail: expect.stringContaining('Waiting will not help.') })
+    expect(problem).toMatchObject({
+      retry_after: null,
+      retry_after_ms: null,
+      detail: expect.stringContaining('Waiting will not help.'),
+    })
   })
 })
 

@@ -2,11 +2,14 @@
 // peer of the socket unless `trustProxy` lists the peer. `trust proxy` of Express is not used, because `true` and hop
 // counts can be spoofed; if only that is set, a warning is emitted.
 
+// biome-ignore lint/suspicious/noTsIgnore: an error only where the types of Express are not installed
+/** @ts-ignore */
+import type { Request } from 'express'
 import type { Decision } from '../decision.ts'
 import type { DecisionResponse } from '../http/decision-response.ts'
 import { isPromise, type MaybePromise } from '../maybe-promise.ts'
 import { expressTrustsProxies } from './app-proxy.ts'
-import { createNodeCheck, type NodeRequest, type NodeResponse } from './node-check.ts'
+import { createNodeCheck, type IfInstalled, type NodeRequest, type NodeResponse } from './node-check.ts'
 import type { RateLimitOptions } from './options.ts'
 
 declare global {
@@ -26,9 +29,16 @@ export type ExpressRequest = NodeRequest & {
   readonly app?: { get?: unknown } | undefined
 }
 
-export type ExpressHandler<Req> = (req: Req, res: NodeResponse, next: (error?: unknown) => void) => void
+/** Declares only what it needs of the request: handlers after it keep the types that Express infers from the route. */
+export type ExpressHandler = (req: ExpressRequest, res: NodeResponse, next: (error?: unknown) => void) => void
 
-export function rateLimit<Req extends ExpressRequest>(options: RateLimitOptions<Req>): ExpressHandler<Req> {
+/** The request that functions of the options get. Wildcards have a list: `(req: Request<{ path: string[] }>) => …`. */
+export type DefaultRequest<Otherwise = ExpressRequest> = IfInstalled<
+  Request<{ readonly [name: string]: string }>,
+  Otherwise
+>
+
+export function rateLimit<Req extends ExpressRequest = DefaultRequest>(options: RateLimitOptions<Req>): ExpressHandler {
   const check = createNodeCheck(options, expressTrustsProxies)
   return function rateLimit(req, res, next) {
     const proceed = (result: DecisionResponse | undefined) => {
@@ -37,7 +47,7 @@ export function rateLimit<Req extends ExpressRequest>(options: RateLimitOptions<
     }
     let result: MaybePromise<DecisionResponse | undefined>
     try {
-      result = check(req, req, res)
+      result = check(req as Req, req, res) // the application passes requests of the declared type
     } catch (error) {
       return next(error)
     }

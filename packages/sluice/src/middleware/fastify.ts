@@ -30,23 +30,29 @@ export type FastifyReplyLike = {
   code(status: number): { send(body: string): unknown }
 }
 
-/** A hook for any server (HTTP/1.1 or 2) and any route types. */
-export type FastifyHook = (request: FastifyRequestLike, reply: FastifyReplyLike) => Promise<unknown>
+/** A hook for any server (HTTP/1.1 or 2) and any route. `Routed` is inferred: the request of a route with types. */
+export type FastifyHook<Routed = never> = (
+  request: Routed | FastifyRequestLike,
+  reply: FastifyReplyLike,
+) => Promise<unknown>
 
-type FastifyApp = { addHook(name: 'onRequest', hook: FastifyHook): unknown }
+/** TypeScript infers `never` for a route without types. */
+type OfRoute<Routed> = [Routed] extends [never] ? unknown : Routed
+
+type FastifyApp = { addHook(name: 'onRequest', hook: FastifyHook<FastifyRequest>): unknown }
 
 /** Error for `app.register(rateLimit, …)`, which passes the application as options. */
 const NOT_A_PLUGIN = 'rateLimit is a hook: register the plugin, as in app.register(rateLimitPlugin, { limit, window })'
 
-export function rateLimit<Req extends FastifyRequestLike = FastifyRequest>(
-  options: RateLimitOptions<Req>,
-): FastifyHook {
+export function rateLimit<Req extends FastifyRequestLike = FastifyRequest, Routed extends FastifyRequestLike = never>(
+  options: RateLimitOptions<Req & OfRoute<Routed>>,
+): FastifyHook<Routed> {
   requireOptions(options, "app.addHook('onRequest', rateLimit({ limit, window }))")
   if ('addHook' in options) throw optionInvalid('options', options, NOT_A_PLUGIN)
   const check = createRequestCheck(options, fastifyTrustsProxies)
   return async function rateLimit(request, reply) {
     // The server passes requests of the type that the options declare, or of the default type.
-    const result = await check(request as Req, nodeHttpRequest(request.raw), request.raw)
+    const result = await check(request as Req & OfRoute<Routed>, nodeHttpRequest(request.raw), request.raw)
     if (result === undefined) return undefined
     request.rateLimit = result.decision
     settleAtEnd(result, request.raw, reply.raw)

@@ -1,6 +1,6 @@
 // Rate limiting for Hono: `app.use(rateLimit({ limit: 100, window: '1m' }))`. The decision is `c.get('rateLimit')`.
 
-import type { Context, MiddlewareHandler } from 'hono'
+import type { Context, Env, MiddlewareHandler } from 'hono'
 import type { Decision } from '../decision.ts'
 import { createFetchCheck, handled, type PeerOption, refusal } from './fetch-check.ts'
 import type { RateLimitOptions } from './options.ts'
@@ -12,9 +12,13 @@ declare module 'hono' {
   }
 }
 
-export type HonoOptions = RateLimitOptions<Context> & PeerOption<Context>
+/** Variables have the types that the application declares in Hono's ContextVariableMap. Others and bindings are any. */
+export type DefaultEnv = { Bindings: Context['env']; Variables: Context['var'] }
 
-export function rateLimit(options: HonoOptions): MiddlewareHandler {
+export type HonoOptions<E extends Env = DefaultEnv> = RateLimitOptions<Context<E>> & PeerOption<Context<E>>
+
+/** `E`: bindings and variables of the application, `rateLimit<AppEnv>(…)`: TypeScript cannot infer them from `app`. */
+export function rateLimit<E extends Env = DefaultEnv>(options: HonoOptions<E>): MiddlewareHandler {
   const check = createFetchCheck(options)
   return async function rateLimit(context, next) {
     const result = await check(context, context.req.raw, [context.env])

@@ -1,8 +1,12 @@
 // Rate limiting for Koa: `app.use(rateLimit({ limit: 100, window: '1m' }))`. The decision is in `ctx.state.rateLimit`.
 
+// biome-ignore lint/suspicious/noTsIgnore: an error only where the types of Koa are not installed
+/** @ts-ignore */
+import type { ParameterizedContext } from 'koa'
+import type { Decision } from '../decision.ts'
 import { joinedHeaders } from '../http/headers.ts'
 import { koaTrustsProxies } from './app-proxy.ts'
-import { type NodeRequest, type NodeResponse, nodeHttpRequest, settleAtEnd } from './node-check.ts'
+import { type IfInstalled, type NodeRequest, type NodeResponse, nodeHttpRequest, settleAtEnd } from './node-check.ts'
 import type { RateLimitOptions } from './options.ts'
 import { createRequestCheck } from './request-check.ts'
 
@@ -10,19 +14,24 @@ export type KoaContext = {
   readonly app?: { readonly proxy?: unknown } | undefined
   readonly req: NodeRequest
   readonly res: NodeResponse
-  readonly state: Record<string, unknown>
+  /** Set by the middleware. */
+  readonly state: { rateLimit?: Decision }
   status: number
   body: unknown
   set(name: string, value: string): void
 }
 
-export type KoaMiddleware<Ctx> = (ctx: Ctx, next: () => Promise<unknown>) => Promise<unknown>
+/** Declares only what it needs of the context: middlewares after it keep their types, and get the decision. */
+export type KoaMiddleware = (ctx: KoaContext, next: () => Promise<unknown>) => Promise<unknown>
 
-export function rateLimit<Ctx extends KoaContext>(options: RateLimitOptions<Ctx>): KoaMiddleware<Ctx> {
+/** The context that functions of the options get. */
+export type DefaultContext = IfInstalled<ParameterizedContext, KoaContext>
+
+export function rateLimit<Ctx extends KoaContext = DefaultContext>(options: RateLimitOptions<Ctx>): KoaMiddleware {
   const check = createRequestCheck(options, koaTrustsProxies)
   return async function rateLimit(ctx, next) {
     const { req, res } = ctx
-    const result = await check(ctx, nodeHttpRequest(req), req)
+    const result = await check(ctx as Ctx, nodeHttpRequest(req), req) // the application passes the declared type
     if (result === undefined) return next()
     ctx.state.rateLimit = result.decision
     settleAtEnd(result, req, res)

@@ -34,6 +34,9 @@ export type NodeResponse = {
   once(event: 'close', listener: () => void): unknown
 }
 
+/** `T` is a type of a framework: `any` where its types are not installed, and then `Otherwise` is used. */
+export type IfInstalled<T, Otherwise> = [unknown] extends [T] ? Otherwise : T
+
 /** Checks a request and writes the result. Undefined: skipped. If it is not allowed, the response has ended. */
 export type NodeCheck<Req> = (
   request: Req,

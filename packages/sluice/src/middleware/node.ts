@@ -1,26 +1,27 @@
 // Rate limiting for node:http and node:http2 servers:
 // `createServer(rateLimit({ limit: 100, window: '1m' })((req, res) => res.end('hello')))`.
 
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import { createNodeCheck, type NodeRequest, type NodeResponse } from './node-check.ts'
 import { type RateLimitOptions, requireHandler, requireOptions } from './options.ts'
 
 export type NodeListener<Req, Res> = (req: Req, res: Res) => unknown
 
-/** `In` is the request type of the server, which extends the one of the options. */
-export type Limited<Req> = <In extends Req, Res extends NodeResponse>(
-  listener: NodeListener<In, Res>,
-) => NodeListener<In, Res>
+/** The types of requests and responses are inferred from the server: node:http or HTTP/2. */
+export type Limited = <Req extends NodeRequest = IncomingMessage, Res extends NodeResponse = ServerResponse>(
+  listener: NodeListener<Req, Res>,
+) => NodeListener<Req | NodeRequest, Res | NodeResponse>
 
 const CALL = 'createServer(rateLimit({ limit, window })(listener))'
 
-export function rateLimit<Req extends NodeRequest>(options: RateLimitOptions<Req>): Limited<Req> {
+export function rateLimit<Req extends NodeRequest = IncomingMessage>(options: RateLimitOptions<Req>): Limited {
   requireOptions(options, CALL)
   const check = createNodeCheck(options)
-  return (listener) => {
+  return <Served extends NodeRequest, Res extends NodeResponse>(listener: NodeListener<Served, Res>) => {
     requireHandler('listener', listener, CALL)
-    return async function rateLimit(req, res) {
+    return async function rateLimit(req: Served | NodeRequest, res: Res | NodeResponse) {
       try {
-        const result = await check(req, req, res)
+        const result = await check(req as Req, req, res) // the server passes requests of the declared type
         if (result?.allowed === false) return
       } catch (error) {
         // No framework handles the error here, and an unhandled rejection would end the process.
@@ -28,7 +29,7 @@ export function rateLimit<Req extends NodeRequest>(options: RateLimitOptions<Req
         res.end('')
         return
       }
-      return listener(req, res)
+      return listener(req as Served, res as Res) // those that the server infers, or that the listener declares
     }
   }
 }

@@ -9,7 +9,7 @@ import type { BucketName } from '../store/store.ts'
 import type { Connection } from './client.ts'
 import { isMigrating } from './cluster-client.ts'
 import {
-  APPLY_WHEN_FULL,
+  applyWhenFull,
   bucketsItMayCreate,
   createsRecord,
   errorWhenFull,
@@ -242,7 +242,7 @@ export class Batcher {
       ;(isRejected ? rejected : runnable).push(job)
     }
     try {
-      if (runnable.length > 0) await this.#apply(APPLY_WHEN_FULL, lane, runnable)
+      if (runnable.length > 0) await this.#apply(await applyWhenFull(), lane, runnable)
     } catch (cause) {
       if (!rejectsFlags(cause)) throw cause
       const [peeks, others] = [runnable.filter(isPeek), runnable.filter((job) => !isPeek(job))]

@@ -2,8 +2,8 @@
 // same script with the flag `allow-oom` updates existing buckets and creates no key, so memory use does not grow. Redis
 // before 7 does not support the flag: every take fails with STORE_FULL there.
 
-import { createHash } from 'node:crypto'
 import type { LimiterError } from '../errors.ts'
+import { hex } from '../sha-256.ts'
 import type { BucketName } from '../store/store.ts'
 import { StoreFullError } from '../store/store-full-error.ts'
 import type { KeyNames } from './key.ts'
@@ -12,14 +12,22 @@ import { APPLY, type Script } from './scripts.generated.ts'
 
 const TEXT = `#!lua flags=allow-oom\n${APPLY.text}`
 
-export const APPLY_WHEN_FULL: Script = { text: TEXT, sha1: createHash('sha1').update(TEXT).digest('hex') }
+let scriptWhenFull: Promise<Script> | undefined
+
+/** The script with the flag. Its SHA-1 is computed on first use. */
+export function applyWhenFull(): Promise<Script> {
+  scriptWhenFull ??= crypto.subtle
+    .digest('SHA-1', new TextEncoder().encode(TEXT))
+    .then((sha1) => ({ text: TEXT, sha1: hex(new Uint8Array(sha1)) }))
+  return scriptWhenFull
+}
 
 /** Time for which batches are sent with `allow-oom`, before the normal script is tried again. */
 export const FULL_MS = 1000
 
 /** Redis 7 begins the message with the code, Redis 6 quotes it. */
 const OUT_OF_MEMORY = /(^|-)OOM /
-/** Reported for the first line of APPLY_WHEN_FULL by a Redis that does not support script flags. */
+/** Reported for the first line of TEXT by a Redis that does not support script flags. */
 const NO_FLAGS = /unexpected symbol near '#'/
 
 export function isOutOfMemory(error: unknown): boolean {

@@ -2,10 +2,10 @@
 // add no control characters or braces, and their length is bounded. In a Cluster, names start with the hash tag of the
 // owner's slot group, so all buckets of one owner are in one slot.
 
-import { createHmac } from 'node:crypto'
 import type { Limit } from '../algorithms/limit.ts'
 import { isPacked } from '../algorithms/registry.ts'
 import { ALGORITHMS } from '../algorithms/traits.ts'
+import { hmacSha256 } from '../sha-256.ts'
 import type { BucketName } from '../store/store.ts'
 import type { SlotGroups } from './slot-groups.ts'
 
@@ -60,7 +60,7 @@ export class KeyNames {
   }
 
   #digest(text: string): string {
-    return `#${createHmac('sha256', this.#secret).update(text, 'utf16le').digest('hex')}`
+    return `#${hmacSha256(this.#secret, text, 'utf16le')}`
   }
 
   #safe(text: string): string {

@@ -4,6 +4,7 @@
 
 import type { Limit } from '../algorithms/limit.ts'
 import { ALGORITHMS } from '../algorithms/traits.ts'
+import { utf8 } from '../sha-256.ts'
 import type { Charge, Give } from '../store/store.ts'
 import type { KeyNames } from './key.ts'
 import type { Form, Request, TakeRequest } from './request.ts'
@@ -72,7 +73,7 @@ function argumentsOf(limit: Limit): Arguments | undefined {
 function format(limit: Limit): Arguments | undefined {
   const { burst, windows } = ALGORITHMS[limit.algorithm]
   const shape = shapeOf(limit)
-  const isShort = Buffer.byteLength(limit.id) <= LENGTH_MAX && shape.length <= LENGTH_MAX
+  const isShort = utf8(limit.id).length <= LENGTH_MAX && shape.length <= LENGTH_MAX
   if (!isShort || (!burst && windows !== 1)) return undefined
   const bucket = `${lengthByte(limit.id)}\0${limit.id}${lengthByte(shape)}${shape}`
   const numbers = burst
@@ -82,5 +83,5 @@ function format(limit: Limit): Arguments | undefined {
 }
 
 function lengthByte(text: string): string {
-  return String.fromCharCode(Buffer.byteLength(text))
+  return String.fromCharCode(utf8(text).length)
 }

@@ -2,7 +2,7 @@
 // one slot each, and checks of owners in one group share a script call. The hash is keyed: clients cannot choose their
 // group. The slots are spread evenly, so primaries that serve equal ranges of slots serve equal numbers of groups.
 
-import { createHmac } from 'node:crypto'
+import { hmacSha256 } from '../sha-256.ts'
 import { HalfSipHash, type HashSeed, seedOf } from '../store/half-sip-hash.ts'
 import type { BucketName } from '../store/store.ts'
 import { SLOTS, slotOf } from './slot.ts'
@@ -34,8 +34,8 @@ export class SlotGroups {
 
   /** Secret and count have to be the same on every node. `count` is a power of two. */
   constructor(secret: string, count: number = SLOT_GROUPS_DEFAULT) {
-    const key = createHmac('sha256', secret).update('slots').digest()
-    this.#seed = seedOf(key.readUInt32LE(0), key.readUInt32LE(4))
+    const digest = hmacSha256(secret, 'slots', 'utf8')
+    this.#seed = seedOf(wordAt(digest, 0), wordAt(digest, 4))
     this.count = count
     this.#tags = tagsOf(count)
     this.slots = this.#tags.map(slotOf)
@@ -56,6 +56,12 @@ export class SlotGroups {
     const offset = limit.shard === undefined ? 0 : reversedBits(limit.shard.index - 1, this.count)
     return (this.#hash.low + offset) & (this.count - 1)
   }
+}
+
+/** The four bytes at this position, of which the lowest comes first. */
+function wordAt(digest: string, position: number): number {
+  const byteAt = (index: number) => Number.parseInt(digest.slice(index * 2, index * 2 + 2), 16)
+  return [3, 2, 1, 0].reduce((word, index) => (word << 8) | byteAt(position + index), 0)
 }
 
 /** For each group, the first number in braces whose slot lies in the group's range of slots. */

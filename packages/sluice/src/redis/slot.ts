@@ -1,5 +1,7 @@
 // Slot of a key in a Redis Cluster: CRC16 (XMODEM) of its hash tag, modulo 16,384.
 
+import { utf8 } from '../sha-256.ts'
+
 export const SLOTS = 16_384
 const POLYNOMIAL = 0x1021
 
@@ -22,6 +24,6 @@ function tagOf(key: string): string {
 
 function crc16(text: string): number {
   let crc = 0
-  for (const byte of Buffer.from(text)) crc = ((crc << 8) & 0xffff) ^ (TABLE[(crc >> 8) ^ byte] as number)
+  for (const byte of utf8(text)) crc = ((crc << 8) & 0xffff) ^ (TABLE[(crc >> 8) ^ byte] as number)
   return crc
 }

@@ -1,7 +1,6 @@
 // Timeouts and errors for a Redis that is unreachable or silent. Clients reconnect by themselves, and their promises
 // stay pending until then, so every wait is bounded here, and errors carry the reason for the outage.
 
-import { randomInt } from 'node:crypto'
 import { systemTimers } from '../clock.ts'
 import { STALL_MS } from '../failure/deadline.ts'
 
@@ -20,7 +19,8 @@ const RECONNECT_MS_MAX = 250
 
 /** Pause before the next attempt to connect, jittered so that a fleet does not reconnect all at once. */
 export function reconnectPauseMs(): number {
-  return randomInt(RECONNECT_MS_MIN, RECONNECT_MS_MAX)
+  const [random = 0] = crypto.getRandomValues(new Uint32Array(1))
+  return RECONNECT_MS_MIN + (random % (RECONNECT_MS_MAX - RECONNECT_MS_MIN))
 }
 
 /** The same limits for node-redis. Its socket timeout also closes idle connections, so it has to send pings. */

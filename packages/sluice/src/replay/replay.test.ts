@@ -82,6 +82,12 @@ describe('a replay with the rules in force', () => {
   })
 })
 
+test('a replay charges the attribute of a request times its cost', () => {
+  const sized = { ...PER_USER, limit: 6, cost: 'size' }
+  const requests = [0, 1, 2].map((ms) => check(ms, { user: 'ann', cost: 2, attributes: { size: 3 } }))
+  expect(run(requests, { rules: [sized] }).new).toMatchObject({ allowed: 1, refused: 2 })
+})
+
 describe('a result', () => {
   const traffic = [0, 1, 2, 3, 4].flatMap((second) => [
     check(second * 1000, { user: 'ann', method: 'GET', path: '/a' }),

@@ -7,9 +7,13 @@ import { ATTRIBUTE } from './rule.ts'
 
 export const COST_MAX = 1_000_000_000
 
-/** Units that a rule charges for a request of this cost. */
+/**
+ * Units that a rule charges for a request of this cost: the cost times the rule's own, a number or an attribute. Capped
+ * where integers stop being exact, far above every capacity.
+ */
 export function unitsOf(rule: CompiledRule, subject: Subject, cost: number): number {
-  return typeof rule.cost === 'number' ? rule.cost * cost : attributeCost(rule.cost(subject), rule)
+  const own = typeof rule.cost === 'number' ? rule.cost : attributeCost(rule.cost(subject), rule)
+  return Math.min(cost * own, Number.MAX_SAFE_INTEGER)
 }
 
 export function costOf({ cost }: Subject): number {
@@ -21,7 +25,7 @@ function checkedCost(field: string, cost: number, given: unknown): number {
   throw subjectInvalid(field, given, `give a whole number from 1 to ${COST_MAX}`)
 }
 
-/** Without the cost attribute, a request costs 1. */
+/** 1 without the attribute. */
 function attributeCost(text: string | undefined, { rule: { cost } }: CompiledRule): number {
   if (text === undefined) return 1
   const name = String(cost)

@@ -25,7 +25,8 @@ export class LimitRegistry {
   readonly #limits: RegisteredLimit[] = []
   readonly #byLimit = new WeakMap<PackedLimit, RegisteredLimit>()
   readonly #byFingerprint = new Map<string, RegisteredLimit>()
-  readonly #seed = randomSeed()
+  /** Drawn on first use, because Workers reject random values while modules load. */
+  #seed: HashSeed | undefined
   /** Window times by window length. */
   readonly #times = new Map<number, WindowTime>()
   #aheadUs = 0
@@ -69,6 +70,7 @@ export class LimitRegistry {
     const fingerprint = JSON.stringify(limit)
     const known = this.#byFingerprint.get(fingerprint)
     if (known !== undefined) return known
+    this.#seed ??= randomSeed()
     const index = this.#freeIndex()
     const registered = {
       limit,

@@ -66,9 +66,8 @@ describe.each(FRAMEWORKS)('$name', ({ serve, headerOf, passesDecision, checksUnr
       expect(third.headers.get('content-type')).toMatch(/^application\/problem\+json\b/)
       expect(await third.json()).toMatchObject({
         status: 429,
-        rule_id: 'default',
-        retry_after: 30,
-        'violated-policies': ['default'],
+        ...{ rule_id: 'default', violated_rule: 'default', violated_tier: 'per_ip', violated_limit: 'default' },
+        ...{ retry_after: 30, retry_after_ms: 30_000, 'violated-policies': ['default'] },
       })
     })
 
@@ -76,7 +75,7 @@ describe.each(FRAMEWORKS)('$name', ({ serve, headerOf, passesDecision, checksUnr
       const { send } = await start({ limit: 0, window: '1m' })
       const response = await send('/hello', { accept: 'text/html,*/*;q=0.8' })
       expect(response.headers.get('content-type')).toMatch(/^text\/plain\b/)
-      expect(await response.text()).toMatch(/^Too many requests\. Refused by rule default\./)
+      expect(await response.text()).toMatch(/^Too many requests\. Refused by rule default \(per_ip\)\./)
     })
 
     test.each([

@@ -46,7 +46,8 @@ export function Buckets({ client, requests }: Props) {
       title: 'Full in',
       align: 'right',
       wide: true,
-      cell: ({ isKnown, full_after_ms: ms }) => (isKnown ? span(Math.ceil(ms / 100) / 10) : DASH),
+      cell: ({ isKnown, reset_after_ms: resetMs, full_after_ms: ms = resetMs }) =>
+        isKnown ? span(Math.ceil(ms / 100) / 10) : DASH,
     },
     {
       title: '',

@@ -13,7 +13,7 @@ import {
 } from '../../envoy/rate-limit-request.ts'
 import { ProtobufReader } from '../protobuf.ts'
 
-type RawDescriptor = { entries: Entry[]; limit: LimitOverride | undefined; hits: number | undefined }
+type RawDescriptor = { -readonly [K in keyof Required<Descriptor>]: Descriptor[K] }
 
 /** Throws REQUEST_INVALID, or ProtobufError. Unknown fields are skipped, so that newer versions of Envoy are served. */
 export function readRateLimitRequest(message: Uint8Array): RateLimitRequest {
@@ -29,8 +29,8 @@ export function readRateLimitRequest(message: Uint8Array): RateLimitRequest {
     if (raw.length > DESCRIPTORS_MAX) throw invalidField('descriptors', raw.length, `give at most ${DESCRIPTORS_MAX}`)
   }
   // The hits of the request may come after the descriptors.
-  for (const descriptor of raw) descriptor.hits = hitsOf(descriptor.hits, hits)
-  const request = { domain, descriptors: raw as Descriptor[], hits: hitsOf(undefined, hits) } // hits are set above
+  for (const descriptor of raw) descriptor.hits = hitsOf(descriptor.ownHits, hits)
+  const request = { domain, descriptors: raw, hits }
   requireComplete(request)
   return request
 }
@@ -38,15 +38,15 @@ export function readRateLimitRequest(message: Uint8Array): RateLimitRequest {
 function descriptorIn(reader: ProtobufReader): RawDescriptor {
   const entries: Entry[] = []
   let limit: LimitOverride | undefined
-  let hits: number | undefined
+  let ownHits: number | undefined
   for (let field = reader.next(); field !== 0; field = reader.next()) {
     if (field === 1) entries.push(entryIn(reader.message()))
     else if (field === 2) limit = overrideIn(reader.message())
-    else if (field === 3) hits = wrappedIn(reader.message())
+    else if (field === 3) ownHits = wrappedIn(reader.message())
     else reader.skip()
     if (entries.length > ENTRIES_MAX) throw invalidField('entries', entries.length, `give at most ${ENTRIES_MAX}`)
   }
-  return { entries, limit, hits }
+  return { entries, limit, hits: 0, ownHits }
 }
 
 /**

@@ -3,7 +3,15 @@
 
 import type { Socket } from 'node:net'
 import { type AddressUse, callsUsedUp } from '../../access/client-connections.ts'
-import type { CallCap, Method, Peer, StackLimits, TimedOut } from '../method.ts'
+import {
+  type CallCap,
+  MEASURE_MS,
+  type Method,
+  type Peer,
+  roundTripMeasured,
+  type StackLimits,
+  type TimedOut,
+} from '../method.ts'
 import { BufferedBytes, type SharedBytes } from './buffered-bytes.ts'
 import type { Deadlines } from './deadlines.ts'
 import { FloodBudget } from './flood-budget.ts'
@@ -22,6 +30,7 @@ const RECEIVE_WINDOW = 1024 * 1024
 /** DATA frames below this size, unless they end the stream, count as flood. */
 const TINY_DATA_BYTES = 16
 const DRAIN_PING: Buffer = Buffer.from('drained?')
+const MEASURE_PING: Buffer = Buffer.from('measured')
 
 /** State that all connections of a server share. */
 export type ServerState = {
@@ -54,6 +63,7 @@ export class Connection implements StreamHost {
   hasCalled = false
   phase: Phase = 'serving'
   readonly #socket: Socket
+  readonly #peer: Peer
   readonly #server: ServerState
   readonly #use: AddressUse
   readonly #output: Output
@@ -64,6 +74,9 @@ export class Connection implements StreamHost {
   readonly #resetIds = new ResetIds()
   /** Calls of the current read that have a deadline: most are answered before it needs a timer. */
   #timed: ServerStream[] = []
+  /** When the last PING that measures the round trip was sent, and whether it is unanswered. */
+  #measuredMs = -MEASURE_MS
+  #isMeasuring = false
   #openStreams = 0
   #lastId = 0
   #recvWindow = RECEIVE_WINDOW
@@ -71,6 +84,7 @@ export class Connection implements StreamHost {
 
   constructor(socket: Socket, peer: Peer, use: AddressUse, server: ServerState) {
     this.#socket = socket
+    this.#peer = peer
     this.#use = use
     this.#server = server
     this.#blocks = new HeaderBlocks(peer, server.methods)
@@ -314,7 +328,10 @@ export class Connection implements StreamHost {
     this.#openStreams += 1
     this.#use.calls += 1
     this.#server.calls += 1
-    if (request.call.timeoutMs !== undefined) this.#timed.push(stream)
+    if (request.call.timeoutMs !== undefined) {
+      this.#timed.push(stream)
+      this.#measure()
+    }
     stream.isRemoteClosed = isEnd
     stream.open()
     if (isEnd && !stream.isClosed) stream.receive(NO_BYTES, 0, 0, true)
@@ -325,6 +342,15 @@ export class Connection implements StreamHost {
       if (!stream.isClosed) this.#server.deadlines.add(stream, stream.request.call.timeoutMs ?? 0)
     }
     this.#timed = []
+  }
+
+  /** For deadlines of later calls. */
+  #measure(): void {
+    const nowMs = performance.now()
+    if (this.#isMeasuring || nowMs - this.#measuredMs < MEASURE_MS) return
+    this.#measuredMs = nowMs
+    this.#isMeasuring = true
+    this.sender.ping(0, MEASURE_PING)
   }
 
   #rstStream(id: number): void {
@@ -354,6 +380,10 @@ export class Connection implements StreamHost {
   #ping(flags: number, payload: Buffer): void {
     if ((flags & FLAG.ack) === 0) this.sender.ping(FLAG.ack, payload)
     else if (DRAIN_PING.equals(payload)) this.refuseCalls()
+    else if (this.#isMeasuring && MEASURE_PING.equals(payload)) {
+      this.#isMeasuring = false
+      roundTripMeasured(this.#peer, performance.now() - this.#measuredMs)
+    }
   }
 
   #windowUpdate(id: number, increment: number): void {

@@ -19,8 +19,9 @@ export class Inbox {
     return bytes < PREFIX_BYTES || this.#buffer === undefined ? -1 : this.#buffer.readUInt32BE(this.#start + 1)
   }
 
-  get isCompressed(): boolean {
-    return this.bytes > 0 && this.#buffer?.[this.#start] !== 0
+  /** First byte of the first message: 1 if it is compressed. */
+  get flag(): number {
+    return this.bytes > 0 ? (this.#buffer?.[this.#start] ?? 0) : 0
   }
 
   get hasMessage(): boolean {

@@ -1,5 +1,6 @@
 // Header blocks of responses, without a dynamic table: blocks are constants or literals, and need no state.
 
+import { ENCODINGS } from '../compression.ts'
 import { GRPC_STATUS, type GrpcStatus } from '../method.ts'
 
 /** Longer texts are cut, so that trailers fit into one frame. */
@@ -8,7 +9,7 @@ const MESSAGE_CHARACTERS_MAX = 1024
 /** `:status: 200` and `content-type: application/grpc`. */
 export const HEAD_BLOCK: Buffer = Buffer.concat([Buffer.of(0x88), field('content-type', 'application/grpc')])
 export const OK_BLOCK: Buffer = field('grpc-status', '0')
-const ACCEPT_ENCODING = field('grpc-accept-encoding', 'identity')
+const ACCEPT_ENCODING = field('grpc-accept-encoding', ENCODINGS)
 
 /** Trailers of a call that failed. */
 export function failureBlock(status: GrpcStatus, message: string): Buffer {

@@ -12,6 +12,7 @@ import {
 import { type ClientConnections, HANDSHAKE_MS_MAX } from '../../access/client-connections.ts'
 import {
   type CreateGrpcServer,
+  connectionAgeMs,
   GrpcError,
   type GrpcServer,
   type GrpcServerStats,
@@ -152,12 +153,19 @@ class Watched {
   #badSweeps = 0
   #sentBytes = 0
   #drainSweeps = 0
+  /** Sweeps from the start of the connection to the GOAWAY, and to its end. */
+  readonly #ageSweepsMax: number
+  readonly #endSweepsMax: number
 
   constructor(socket: Socket, connection: Connection, state: ServerState) {
     this.#socket = socket
     this.connection = connection
     this.#state = state
     this.#openedSweep = state.sweep
+    const { connectionAge } = state.limits
+    const ageMs = connectionAge && connectionAgeMs(connectionAge)
+    this.#ageSweepsMax = (ageMs ?? Number.POSITIVE_INFINITY) / SWEEP_MS
+    this.#endSweepsMax = this.#ageSweepsMax + (connectionAge?.graceMs ?? 0) / SWEEP_MS
   }
 
   sweep(): void {
@@ -169,6 +177,11 @@ class Watched {
       return
     }
     if (connection.phase === 'ended') return
+    const ageSweeps = this.#state.sweep - this.#openedSweep
+    if (ageSweeps > this.#endSweepsMax) {
+      this.#socket.destroy()
+      return
+    }
     const { unfinishedSweep, isBlocked } = connection
     if (unfinishedSweep !== undefined && !isBlocked && this.#state.sweep - unfinishedSweep > FRAME_SWEEPS_MAX) {
       this.#state.timedOut.frame += 1
@@ -179,10 +192,11 @@ class Watched {
       this.#drainSweeps += 1
       if (this.#drainSweeps > 1) connection.refuseCalls() // the client has not answered the PING
     }
-    const isUncalled = !connection.hasCalled && this.#state.sweep - this.#openedSweep > FIRST_CALL_SWEEPS_MAX
+    const isUncalled = !connection.hasCalled && ageSweeps > FIRST_CALL_SWEEPS_MAX
     const isIdle = connection.isIdle && this.#state.sweep - connection.activeSweep > IDLE_SWEEPS_MAX
-    if (connection.phase === 'serving' && (isUncalled || isIdle)) {
-      this.#state.timedOut[isUncalled ? 'no_call' : 'idle'] += 1
+    const isOld = ageSweeps > this.#ageSweepsMax
+    if (connection.phase === 'serving' && (isUncalled || isIdle || isOld)) {
+      this.#state.timedOut[isUncalled ? 'no_call' : isIdle ? 'idle' : 'age'] += 1
       connection.drain()
     }
     for (const stream of connection.streams) {

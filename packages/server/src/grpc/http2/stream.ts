@@ -1,15 +1,9 @@
 // One stream of HTTP/2: a call of gRPC, or a plain request, from its headers to END_STREAM of both sides. Delivers
 // complete messages to the method, and its answer to the sender.
 
-import { isPromise } from 'sluice'
-import {
-  compressedMessage,
-  GrpcError,
-  messageTooLarge,
-  type StreamInput,
-  type StreamOutput,
-  type UnaryMethod,
-} from '../method.ts'
+import { isPromise, type MaybePromise } from 'sluice'
+import { decompressed, flagProblem } from '../compression.ts'
+import { GrpcError, messageTooLarge, type StreamInput, type StreamOutput, type UnaryMethod } from '../method.ts'
 import type { BufferedBytes } from './buffered-bytes.ts'
 import type { Expiring } from './deadlines.ts'
 import { CODE, type Code, WINDOW_DEFAULT } from './frames.ts'
@@ -260,7 +254,16 @@ export class ServerStream implements Outgoing, Expiring, StreamOutput {
     }
     const message = this.#take(inbox)
     if (inbox.bytes > 0) this.fail(new GrpcError('unimplemented', 'a unary method takes one message, not several'))
-    else this.#call(method, message)
+    else if (isPromise(message)) this.#callLater(method, message)
+    else if (message !== undefined) this.#call(method, message)
+  }
+
+  #callLater(method: UnaryMethod, message: Promise<Uint8Array | undefined>): void {
+    this.#isBusy = true
+    message.then((whole) => {
+      this.#settled()
+      if (whole !== undefined && !this.isClosed) this.#call(method, whole)
+    })
   }
 
   // Stream methods
@@ -269,7 +272,9 @@ export class ServerStream implements Outgoing, Expiring, StreamOutput {
     const inbox = this.#inbox
     // Every message is checked when it is the first of the inbox.
     while (!this.#isBusy && !this.#isAnswered && !this.#isRefused() && inbox?.hasMessage) {
-      this.#deliverOne(this.#take(inbox))
+      const message = this.#take(inbox)
+      if (isPromise(message)) this.#waitForInput(message.then((whole) => this.#handled(whole)))
+      else this.#deliverOne(message)
     }
     if (this.#isBusy || this.#isAnswered || !this.isRemoteClosed || this.#inputEnded) return
     this.#inputEnded = true
@@ -277,12 +282,17 @@ export class ServerStream implements Outgoing, Expiring, StreamOutput {
     else this.#guard(() => this.#input?.end())
   }
 
-  #deliverOne(message: Uint8Array): void {
-    this.#host.worked()
+  #deliverOne(message: Uint8Array | undefined): void {
     this.#guard(() => {
-      const pending = this.#input?.message(message)
+      const pending = this.#handled(message)
       if (pending !== undefined) this.#waitForInput(pending)
     })
+  }
+
+  #handled(message: Uint8Array | undefined): PromiseLike<void> | undefined {
+    if (message === undefined || this.isClosed) return undefined
+    this.#host.worked()
+    return this.#input?.message(message) ?? undefined
   }
 
   #waitForInput(pending: PromiseLike<void>): void {
@@ -318,12 +328,13 @@ export class ServerStream implements Outgoing, Expiring, StreamOutput {
     this.#host.inboxBytes.add(end - start)
   }
 
-  /** Fails the call if the first message of the inbox is compressed or too large, or memory is short. */
+  /** Fails the call if the first message of the inbox is malformed or too large, or memory is short. */
   #isRefused(): boolean {
     const inbox = this.#inbox
     if (inbox === undefined) return false
-    if (inbox.isCompressed) {
-      this.stop(compressedMessage())
+    const problem = inbox.flag === 0 ? undefined : flagProblem(inbox.flag, this.request.call.metadata('grpc-encoding'))
+    if (problem !== undefined) {
+      this.stop(problem)
     } else if (inbox.messageBytes > this.#host.messageBytesMax) {
       this.stop(messageTooLarge(inbox.messageBytes, this.#host.messageBytesMax))
     } else if (this.#host.inboxBytes.isFull) {
@@ -341,11 +352,25 @@ export class ServerStream implements Outgoing, Expiring, StreamOutput {
     return isFull
   }
 
-  #take(inbox: Inbox): Uint8Array {
-    const before = inbox.bytes
+  /** The first message. Undefined: it cannot be decompressed, and the call has failed. */
+  #take(inbox: Inbox): MaybePromise<Uint8Array | undefined> {
+    const { bytes, flag } = inbox
     const message = inbox.take()
-    this.#host.inboxBytes.add(inbox.bytes - before)
-    return message
+    this.#host.inboxBytes.add(inbox.bytes - bytes)
+    return flag === 0 ? message : this.#decompressed(message)
+  }
+
+  #decompressed(message: Uint8Array): MaybePromise<Uint8Array | undefined> {
+    const failed = (error: unknown) => {
+      this.stop(error as GrpcError) // decompressed throws no other
+      return undefined
+    }
+    try {
+      const whole = decompressed(message, this.#host.messageBytesMax)
+      return isPromise(whole) ? whole.catch(failed) : whole
+    } catch (error) {
+      return failed(error)
+    }
   }
 
   /** Errors that are not `GrpcError` are defects: their message stays on the server. */

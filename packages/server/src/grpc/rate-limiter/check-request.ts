@@ -120,7 +120,8 @@ export function validatorOf(schema: Schema): IsValid {
   return (value) => {
     if (typeof value === 'number')
       return Number.isSafeInteger(value) && value >= (minimum ?? value) && value <= (maximum ?? value)
-    const isShort = value.length <= maxLength || [...value].length <= maxLength
+    // A character is at most two code units: a text of 4 MiB is not split.
+    const isShort = value.length <= maxLength || (value.length <= 2 * maxLength && [...value].length <= maxLength)
     return isShort && (expression === undefined || expression.test(value))
   }
 }

@@ -22,8 +22,10 @@ import { CheckStream } from './check-stream.ts'
 
 export const RATE_LIMITER_SERVICE = 'sluice.v1.RateLimiter'
 
-/** Time that the answer needs to reach the client before its deadline. */
-const MARGIN_MS = 3
+/** Round trip to a client that is not measured yet. */
+const ROUND_TRIP_MS = 2.5
+/** Time in which the answer is written, and read by the client. */
+const ANSWER_MS = 0.5
 
 export type RateLimiterDeps = {
   readonly access: GrpcAccess
@@ -55,9 +57,13 @@ function pathOf(name: string): string {
   return `/${RATE_LIMITER_SERVICE}/${name}`
 }
 
-/** Latest time for the store's reply, so that the answer reaches the client in time. Undefined: no deadline. */
-export function expiresMsOf({ timeoutMs }: Call): number | undefined {
-  return timeoutMs === undefined ? undefined : performance.now() + timeoutMs - MARGIN_MS
+/**
+ * Latest time for the store's reply, so that the answer reaches the client in time: the call and its answer take a
+ * round trip of the client's timeout, but the store gets at least half of it. Undefined: no deadline.
+ */
+export function expiresMsOf({ timeoutMs, peer }: Call, nowMs: number = performance.now()): number | undefined {
+  if (timeoutMs === undefined) return undefined
+  return nowMs + timeoutMs - Math.min(timeoutMs / 2, (peer.roundTripMs ?? ROUND_TRIP_MS) + ANSWER_MS)
 }
 
 function checkMethod({ access, checks, headers }: RateLimiterDeps): Method {

@@ -11,11 +11,11 @@ export type Usage = { readonly bucketId: BucketId; readonly allowed: number; rea
 
 export type Report = { readonly domain: string; readonly usages: readonly Usage[] }
 
-/** A strategy that Envoy 1.40 applies as documented: others are ignored, so that everything would pass. */
-export type Strategy =
-  | { readonly blanket: 'allow' | 'deny' }
-  /** Whole seconds, at least 1: Envoy cuts off fractions, and divides by the result. */
-  | { readonly maxTokens: number; readonly tokensPerFill: number; readonly fillSeconds: number }
+/**
+ * A strategy that Envoy 1.40 applies as documented: others are ignored, so that everything would pass. `tokens`: a
+ * token bucket that does not refill.
+ */
+export type Strategy = { readonly blanket: 'allow' | 'deny' } | { readonly tokens: number }
 
 export type Action =
   | { readonly bucketId: BucketId; readonly strategy: Strategy; readonly ttlSeconds: number }
@@ -98,11 +98,11 @@ function writeAssignment(writer: ProtobufWriter, strategy: Strategy, ttlSeconds:
   })
 }
 
-function writeTokenBucket(
-  writer: ProtobufWriter,
-  { maxTokens, tokensPerFill, fillSeconds }: Exclude<Strategy, { blanket: string }>,
-): void {
-  writer.uint(1, maxTokens)
-  writer.message(2, (value) => value.uint(1, tokensPerFill))
-  writer.message(3, (duration) => duration.uint(1, fillSeconds))
+/** A year, in seconds: the slowest refill of Envoy, which cuts off fractions of seconds. */
+const NO_REFILL_SECONDS = 31_536_000
+
+function writeTokenBucket(writer: ProtobufWriter, { tokens }: Exclude<Strategy, { blanket: string }>): void {
+  writer.uint(1, tokens)
+  writer.message(2, (value) => value.uint(1, 1))
+  writer.message(3, (duration) => duration.uint(1, NO_REFILL_SECONDS))
 }

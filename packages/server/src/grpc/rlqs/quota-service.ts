@@ -1,17 +1,25 @@
 // envoy.service.rate_limit_quota.v3.RateLimitQuotaService: Envoy reports usage and decides by itself; this service
 // assigns shares of its buckets. Respects how Envoy 1.40 departs from its documents: docs/guides/envoy-quotas.md.
 
-import { inSlices, type Limiter, mapped, type Sliced, type Subject } from 'sluice'
+import { inSlices, mapped, type Sliced } from 'sluice'
 import { nativeSubject } from '../../envoy/native-subject.ts'
 import type { RemoteFacts } from '../../metrics/grpc-metrics.ts'
 import { type Call, GrpcError, type Method, type StreamInput, type StreamOutput } from '../method.ts'
 import { ProtobufError } from '../protobuf.ts'
-import { BucketAccount } from './bucket-account.ts'
-import { type Action, type BucketId, type Report, readReport, type Usage, writeActions } from './messages.ts'
-import { LEASE_SECONDS } from './share.ts'
+import {
+  type Action,
+  type BucketId,
+  type Report,
+  readReport,
+  type Strategy,
+  type Usage,
+  writeActions,
+} from './messages.ts'
+import { type Payments, QuotaBucket } from './quota-bucket.ts'
+import { LEASE_SECONDS, Share } from './share.ts'
 
 export type QuotaDeps = {
-  readonly limiter: Pick<Limiter, 'check' | 'give'>
+  readonly limiter: Payments
   /** Throws GrpcError unless the call may check. Returns whether it still may: tokens expire and are revoked. */
   authorize(call: Call): () => boolean
   /** Monotonic time. */
@@ -29,17 +37,28 @@ export type QuotaService = {
 const PATH = '/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas'
 /** Buckets of one Envoy; each is a few hundred bytes. */
 const BUCKETS_MAX = 10_000
-/** Envoy forgets a bucket that is not used for this time; its next request subscribes again. */
-const IDLE_MS = 120_000
+/** Envoy forgets a bucket that is not used for this time: its next request subscribes again, and gets a new share. */
+const IDLE_MS = 20_000
 const TICK_MS = 1000
 /** Time for which the buckets of a report may block the event loop. */
 const SLICE_MS = 5
 
 export function createQuotaService(deps: QuotaDeps, tickMs: number = TICK_MS): QuotaService {
+  const buckets = new Map<string, QuotaBucket>()
   const streams = new Set<QuotaStream>()
   const counts: QuotaCounts = { requests: { allowed: 0, denied: 0 }, assignments: { share: 0, allow: 0, deny: 0 } }
   const tick = async () => {
-    await Promise.all([...streams].map((stream) => stream.tick()))
+    const streamOf = new Map<Share, QuotaStream>()
+    for (const stream of streams) for (const share of stream.tick()) streamOf.set(share, stream)
+    const serve = async ([name, bucket]: [string, QuotaBucket]) => {
+      const due = bucket.due(deps.nowMs())
+      if (due.length === 0 && bucket.isUnused) buckets.delete(name)
+      if (due.length === 0) return
+      for (const [share, strategies] of await bucket.serve(due, deps.nowMs)) {
+        streamOf.get(share)?.assign([{ bucket, strategies }])
+      }
+    }
+    await Promise.all(await inSlices(mapped([...buckets], serve), SLICE_MS))
   }
   let timer: NodeJS.Timeout | undefined
   const tickLater = () => {
@@ -55,7 +74,7 @@ export function createQuotaService(deps: QuotaDeps, tickMs: number = TICK_MS): Q
       path: PATH,
       open: (call, output) => {
         const isStillValid = deps.authorize(call)
-        const stream = new QuotaStream(deps, output, counts, isStillValid, () => streams.delete(stream))
+        const stream = new QuotaStream({ ...deps, buckets, counts }, output, isStillValid, () => streams.delete(stream))
         streams.add(stream)
         return stream
       },
@@ -79,35 +98,29 @@ type QuotaCounts = {
   readonly assignments: { share: number; allow: number; deny: number }
 }
 
-type Bucket = { readonly id: BucketId; readonly account: BucketAccount; assigning: Promise<void> | undefined }
+type StreamDeps = QuotaDeps & { readonly buckets: Map<string, QuotaBucket>; readonly counts: QuotaCounts }
+
+type Assigned = { readonly bucket: QuotaBucket; readonly strategies: readonly Strategy[] }
 
 /** One Envoy. When its stream ends, the units of its shares stay taken: Envoy uses them until its leases end. */
 class QuotaStream implements StreamInput {
-  readonly #deps: QuotaDeps
+  readonly #deps: StreamDeps
   readonly #output: StreamOutput
-  readonly #counts: QuotaCounts
   readonly #isStillValid: () => boolean
   readonly #onEnd: () => void
-  readonly #buckets = new Map<string, Bucket>()
+  readonly #shares = new Map<QuotaBucket, Share>()
   #domain = ''
   #ended = false
 
-  constructor(
-    deps: QuotaDeps,
-    output: StreamOutput,
-    counts: QuotaCounts,
-    isStillValid: () => boolean,
-    onEnd: () => void,
-  ) {
+  constructor(deps: StreamDeps, output: StreamOutput, isStillValid: () => boolean, onEnd: () => void) {
     this.#deps = deps
     this.#output = output
-    this.#counts = counts
     this.#isStillValid = isStillValid
     this.#onEnd = onEnd
   }
 
   get size(): number {
-    return this.#buckets.size
+    return this.#shares.size
   }
 
   async message(message: Uint8Array): Promise<void> {
@@ -124,8 +137,17 @@ class QuotaStream implements StreamInput {
       this.#fail(new GrpcError('invalid_argument', 'domain: name it in the first report'))
       return
     }
-    const buckets = await inSlices(this.#reported(report.usages), SLICE_MS)
-    if (buckets !== undefined) await this.#assign(buckets, false)
+    const reported = await inSlices(this.#reported(report.usages), SLICE_MS)
+    if (this.#ended) return
+    const assigned: Assigned[] = []
+    const serve = async (bucket: QuotaBucket, share: Share) => {
+      const strategies = (await bucket.serve([share], this.#deps.nowMs)).get(share) ?? []
+      assigned.push({ bucket, strategies })
+    }
+    // Errs low: without an assignment, Envoy applies the one that it has, to its end.
+    const start = mapped([...reported], ([bucket, share]) => serve(bucket, share).catch(() => {}))
+    await Promise.all(await inSlices(start, SLICE_MS))
+    this.assign(assigned)
   }
 
   end(): void {
@@ -133,87 +155,82 @@ class QuotaStream implements StreamInput {
   }
 
   cancel(): void {
-    this.#ended = true
-    this.#onEnd()
+    this.#end()
   }
 
   close(): void {
     if (this.#ended) return
-    this.#ended = true
     this.#output.end()
-    this.#onEnd()
+    this.#end()
   }
 
-  /** Assigns shares to denied buckets whose units may have refilled; abandons idle buckets. */
-  async tick(): Promise<void> {
+  /** Abandons idle buckets. Returns the shares that may be assigned more. */
+  tick(): Iterable<Share> {
     if (!this.#isStillValid()) {
       this.#fail(new GrpcError('unauthenticated', 'the token of this stream was revoked or has expired'))
-      return
+      return []
     }
     const nowMs = this.#deps.nowMs()
-    const waiting = [...this.#buckets.values()].filter(({ account }) => account.isWaiting(nowMs))
-    if (waiting.length > 0) await this.#assign(waiting, true)
     const idle: Action[] = []
-    for (const [name, { id, account }] of this.#buckets) {
-      if (nowMs - account.usedMs < IDLE_MS) continue
-      this.#buckets.delete(name)
-      idle.push({ bucketId: id, abandon: true })
+    for (const [bucket, share] of this.#shares) {
+      if (nowMs - share.usedMs < IDLE_MS || !share.isForgettable) continue
+      this.#shares.delete(bucket)
+      void bucket.abandon(share)
+      idle.push({ bucketId: bucket.id, abandon: true })
     }
     this.#send(idle)
+    return this.#shares.values()
   }
 
-  /** The buckets of the report, each once. Undefined: too many, the stream has ended. */
-  *#reported(usages: readonly Usage[]): Sliced<Bucket[] | undefined> {
+  assign(assigned: readonly Assigned[]): void {
+    const actions: Action[] = []
+    for (const { bucket, strategies } of assigned) {
+      const last = strategies.at(-1)
+      if (last === undefined) continue
+      this.#deps.counts.assignments['blanket' in last ? last.blanket : 'share'] += 1
+      for (const strategy of strategies) actions.push({ bucketId: bucket.id, strategy, ttlSeconds: LEASE_SECONDS })
+    }
+    this.#send(actions)
+  }
+
+  /** The buckets of the report, each once. Ends the stream if they are too many. */
+  *#reported(usages: readonly Usage[]): Sliced<Map<QuotaBucket, Share>> {
     const nowMs = this.#deps.nowMs()
-    const buckets = new Set<Bucket>()
+    const reported = new Map<QuotaBucket, Share>()
+    const { counts } = this.#deps
     for (const { bucketId, allowed, denied } of usages) {
-      const name = JSON.stringify(Object.entries(bucketId).sort(([a], [b]) => (a < b ? -1 : 1)))
-      let bucket = this.#buckets.get(name)
-      if (bucket === undefined) {
-        if (this.#buckets.size >= BUCKETS_MAX) {
+      const bucket = this.#bucketOf(bucketId)
+      let share = this.#shares.get(bucket)
+      if (share === undefined) {
+        if (this.#shares.size >= BUCKETS_MAX) {
           this.#fail(new GrpcError('resource_exhausted', `use at most ${BUCKETS_MAX} buckets per Envoy`))
-          return undefined
+          return reported
         }
-        const account = new BucketAccount(this.#deps.limiter, this.#subjectOf(bucketId), nowMs)
-        bucket = { id: bucketId, account, assigning: undefined }
-        this.#buckets.set(name, bucket)
+        share = new Share(nowMs)
+        this.#shares.set(bucket, share)
+        bucket.add(share)
       }
-      this.#counts.requests.allowed += allowed
-      this.#counts.requests.denied += denied
-      bucket.account.reported(allowed, denied, nowMs)
-      buckets.add(bucket)
+      counts.requests.allowed += allowed
+      counts.requests.denied += denied
+      share.reported(allowed, denied, nowMs)
+      reported.set(bucket, share)
       yield
     }
-    return [...buckets]
+    return reported
   }
 
-  /** The same facts as descriptors of the rate limit service. */
-  #subjectOf(bucketId: BucketId): Subject {
-    const entries = Object.entries(bucketId).map(([key, value]) => ({ key, value }))
-    return nativeSubject(this.#domain, entries, undefined)
-  }
-
-  /** `onlyGrants`: leaves out buckets that are still denied. A bucket is assigned by one call at a time. */
-  async #assign(buckets: readonly Bucket[], onlyGrants: boolean): Promise<void> {
-    const actions: Action[] = []
-    const start = mapped(buckets, async (bucket) => {
-      while (bucket.assigning !== undefined) await bucket.assigning // without one, it starts within its slice
-      const work = bucket.account.assign(this.#deps.nowMs()).then((strategy) => {
-        const kind = 'blanket' in strategy ? strategy.blanket : 'share'
-        if (onlyGrants && kind === 'deny') return
-        this.#counts.assignments[kind] += 1
-        actions.push({ bucketId: bucket.id, strategy, ttlSeconds: LEASE_SECONDS })
-      })
-      // Errs low: without an assignment, Envoy applies the one that it has, to its end.
-      bucket.assigning = work
-        .catch(() => {})
-        .finally(() => {
-          bucket.assigning = undefined
-        })
-      await bucket.assigning
-    })
-    await Promise.all(await inSlices(start, SLICE_MS))
-    this.#send(actions)
+  #bucketOf(id: BucketId): QuotaBucket {
+    const entries = Object.entries(id).sort(([a], [b]) => (a < b ? -1 : 1))
+    const name = JSON.stringify([this.#domain, entries])
+    const { buckets, limiter } = this.#deps
+    let bucket = buckets.get(name)
+    if (bucket === undefined) {
+      // The same facts as descriptors of the rate limit service.
+      const facts = entries.map(([key, value]) => ({ key, value }))
+      bucket = new QuotaBucket(limiter, nativeSubject(this.#domain, facts, undefined), id)
+      buckets.set(name, bucket)
+    }
+    return bucket
   }
 
   #send(actions: readonly Action[]): void {
@@ -221,8 +238,13 @@ class QuotaStream implements StreamInput {
   }
 
   #fail(error: GrpcError): void {
-    this.#ended = true
     this.#output.fail(error)
+    this.#end()
+  }
+
+  #end(): void {
+    this.#ended = true
+    for (const [bucket, share] of this.#shares) bucket.end(share)
     this.#onEnd()
   }
 }

@@ -48,6 +48,8 @@ const NAMES = [...new Set(CONVENTIONS.flatMap(({ target, method }) => [target, m
 
 /** Names the problem for proxies that read headers only. */
 const PROBLEM_HEADER = 'sluice-problem'
+/** The problem document, with `?refused=403`: proxies that forward no other status drop the body. */
+const REFUSAL_HEADER = 'sluice-refusal'
 /** A misconfigured proxy fails for every request of its clients: log one line a minute. */
 const LOG_EVERY_US = 60_000_000
 
@@ -121,7 +123,9 @@ export async function authRoutes(app: FastifyInstance, deps: AuthDeps): Promise<
     if (result.settles) release(result)
     reply.headers(result.headers)
     if (result.body === undefined) return reply.code(204).send()
-    return reply.code(Number(request.query.refused ?? result.status)).send(result.body)
+    const { refused = result.status } = request.query
+    if (refused === '403') reply.header(REFUSAL_HEADER, asciiJson(result.problem))
+    return reply.code(Number(refused)).send(result.body)
   }
   await app.register(async (scope) => {
     ignoreBodies(scope)
@@ -129,6 +133,11 @@ export async function authRoutes(app: FastifyInstance, deps: AuthDeps): Promise<
     scope.get(AUTH_PATH, { schema: { ...SCHEMA, operationId: 'auth' }, config }, handler)
     scope.post(AUTH_PATH, { schema: { ...SCHEMA, operationId: 'authByPost' }, config }, handler)
   })
+}
+
+/** JSON that a header can carry. */
+function asciiJson(value: unknown): string {
+  return JSON.stringify(value).replace(/[^ -~]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
 }
 
 /** Turns an admission with a long delay into a refusal by the limit that imposes it. */
@@ -174,7 +183,8 @@ function requireTrusted(peer: string | undefined, trusted: readonly Cidr[]): str
   const name = addressText(peer)
   const detail =
     name === undefined
-      ? 'The proxy uses a socket file and has no address to trust: use --host and --port instead of --socket.'
+      ? 'The proxy uses a socket file and has no address to trust: use --host and --port instead of --socket \
+(gateway: --api-host and --api-port).'
       : `${name} is not a trusted proxy of this node. If it is your proxy, add it to --trusted-proxies \
 (SLUICE_TRUSTED_PROXIES): --trusted-proxies ${name}`
   throw new ProblemError(problem('PEER_UNTRUSTED', detail), { [PROBLEM_HEADER]: 'PEER_UNTRUSTED' })

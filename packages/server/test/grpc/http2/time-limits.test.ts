@@ -1,8 +1,11 @@
 // Time limits of the lean server, in virtual time: connections that never start, requests that never end, idle clients.
 
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { createLeanServer } from '../../../src/grpc/http2/server.ts'
+import { type ConnectionAge, connectionAgeMs } from '../../../src/grpc/method.ts'
+import { createNodeServer } from '../../../src/grpc/node-stack.ts'
 import { type EchoServer, startEcho } from './echo-server.ts'
-import { callBlock, END_HEADERS, frame, message, RawClient, uint32, unaryCall } from './raw-client.ts'
+import { callBlock, END_HEADERS, END_STREAM, frame, message, RawClient, uint32, unaryCall } from './raw-client.ts'
 
 const PING = frame('PING', 0, 0, Buffer.from('8 bytes.'))
 
@@ -166,6 +169,61 @@ test('a connection without calls gets a GOAWAY after 30 minutes and is closed', 
   vi.advanceTimersByTime(5000)
   expect(await client.goaway()).toBe(0)
   expect(await ended(client)).toBe(true)
+})
+
+describe.each([
+  ['lean', createLeanServer],
+  ['node', createNodeServer],
+] as const)('with a maximum age of a minute and a grace of 30 seconds, on the %s stack', (_name, create) => {
+  const MINUTE = { maxMs: 60_000, graceMs: 30_000 }
+
+  async function aging(connectionAge: ConnectionAge | undefined) {
+    const server = await startEcho({ create, limits: { connectionAge } })
+    onTestFinished(() => server.server.close(0))
+    const clients = await Promise.all(Array.from({ length: 3 }, () => RawClient.open(server.port)))
+    for (const client of clients) {
+      onTestFinished(() => client.close())
+      client.send(unaryCall(1, '/echo.Echo/Now'))
+      await client.stream(1)
+    }
+    return { server: server.server, clients }
+  }
+
+  test('connections end with a GOAWAY, not together, and calls in progress are answered', async () => {
+    const { server, clients } = await aging(MINUTE)
+    const [client, streaming, silent] = clients as [RawClient, RawClient, RawClient]
+    streaming.send(frame('HEADERS', END_HEADERS, 3, callBlock('/echo.Echo/Stream')))
+    silent.send(frame('HEADERS', END_HEADERS, 3, callBlock('/echo.Echo/Watch')))
+    await silent.until(({ type }) => type === 'DATA')
+    vi.advanceTimersByTime(53_000)
+    client.send(unaryCall(3, '/echo.Echo/Now'))
+    expect(await client.stream(3)).toBe('HEADERS DATA HEADERS+END')
+    expect(server.stats()).toMatchObject({ connections: 3, timedOut: { age: 0 } })
+    vi.advanceTimersByTime(15_000)
+    for (const one of clients) expect(await one.goaway()).toBe(0)
+    expect(await ended(client)).toBe(true)
+    streaming.send(frame('DATA', END_STREAM, 3, message('late')))
+    expect(await streaming.stream(3)).toBe('HEADERS DATA HEADERS+END')
+    expect(await ended(streaming)).toBe(true)
+    expect(silent.isClosed).toBe(false)
+    vi.advanceTimersByTime(31_000)
+    expect(await ended(silent)).toBe(true)
+    expect(server.stats().timedOut).toMatchObject({ age: 3, idle: 0, no_call: 0 })
+  })
+
+  test('without the setting, connections stay', async () => {
+    const { clients } = await aging(undefined)
+    for (let minute = 0; minute < 25; minute += 1) vi.advanceTimersByTime(60_000)
+    for (const client of clients) {
+      client.send(unaryCall(3, '/echo.Echo/Now'))
+      expect(await client.stream(3)).toBe('HEADERS DATA HEADERS+END')
+    }
+  })
+})
+
+test('the age of a connection is within 10 % of the setting', () => {
+  const ages = [0, 0.5, 1].map((random) => connectionAgeMs({ maxMs: 60_000, graceMs: 0 }, random))
+  expect(ages).toEqual([54_000, 60_000, 66_000])
 })
 
 /** Resolves once the bytes that were sent have been read: the server reads its sockets in the order of arrival. */
