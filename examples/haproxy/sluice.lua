@@ -2,6 +2,8 @@
 --- Sets txn.sluice.result to allowed, refused, banned, invalid, untrusted or down, txn.sluice.body to the problem
 --- document of a refusal, and one variable per header of a limit.
 
+--- HAProxy repeats a request that has no answer by then, and each is counted: `httpclient.retries 0` (HAProxy 2.8 and
+--- newer, section `global`) prevents that.
 local TIMEOUT_MS = 1000
 --- Circuit breaker: HAProxy retries an unreachable server for seconds, so a failure stops requests for a while.
 local BREAKER_OPEN_S = 2
