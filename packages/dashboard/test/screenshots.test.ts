@@ -202,7 +202,8 @@ async function pictures(page: Page, fixture: Fixture): Promise<void> {
   )
   await show('learn', '/learn', () => page.waitForTimeout(8000)) // the buckets need some seconds of arrivals
   await show('clients', '/clients?range=5m', text('crawler-eu-3'))
-  await show('client', '/clients/crawler-eu-3?range=5m', text(/ per 10 s, up to/))
+  const client = '/clients/crawler-eu-3?range=5m&path=/api/v1/messages&method=POST'
+  await show('client', client, text(/ per 10 s, up to/))
   await show('exceptions', '/exceptions', text('tenant:acme'))
   await show('incident', '/incident', text('Rule changes are allowed'))
   for (let batch = 0; batch < 12; batch++) {

@@ -9,6 +9,7 @@ import { EXPLAIN_PATH } from '../src/http/routes/explain.ts'
 import { RESET_PATH } from '../src/http/routes/reset.ts'
 import { keyHash } from '../src/log.ts'
 import type { Settings } from '../src/settings/settings.ts'
+import { sluice } from './cli/terminal.ts'
 import { temporaryFolder } from './databases.ts'
 import { ADMIN_TOKEN, type App, CHECK, serveApp, serveFile } from './service.ts'
 
@@ -159,6 +160,9 @@ describe('an explanation from a stored hash, with Redis', () => {
     try {
       const { body } = await explained('frozen', node)
       expect(body).toMatchObject({ policy_reason: expect.any(String) })
+      const env = { SLUICE_URL: node.address, SLUICE_TOKEN: ADMIN_TOKEN }
+      const { out } = await sluice(['explain', '--api-key', 'frozen'], { env })
+      expect(out).toMatch(/on_fail decides, and what is left is unknown/)
     } finally {
       process.kill(redis.pid, 'SIGCONT')
     }

@@ -83,9 +83,15 @@ export function warnOnce(code: WarningCode): void {
 /** Warns on every call. `about` names the affected component. */
 export function warn(code: WarningCode, about = ''): void {
   const message = `sluice: ${about === '' ? '' : `${about}: `}${WARNINGS[code]}`
-  if (typeof process !== 'undefined' && typeof process.emitWarning === 'function')
-    process.emitWarning(message, { code })
+  if (printsWarnings()) process.emitWarning(message, { code })
   else console.warn(`[${code}] ${message}`)
+}
+
+/** Workers have the function, which only emits an event there. */
+function printsWarnings(): boolean {
+  const { navigator } = globalThis as { readonly navigator?: { readonly userAgent: string } }
+  if (navigator?.userAgent === 'Cloudflare-Workers') return false
+  return typeof process !== 'undefined' && typeof process.emitWarning === 'function'
 }
 
 export function wasWarned(code: WarningCode): boolean {

@@ -38,13 +38,17 @@ export const EXPLAIN: Command = defineCommand({
   },
 })
 
-function textOf({ answer, version, rules, exceptions, left_out: leftOut }: ExplainAnswer, terminal: Terminal): string {
+function textOf(explained: ExplainAnswer, terminal: Terminal): string {
+  const { answer, version, rules, exceptions, left_out: leftOut, policy_reason: reason } = explained
   const paint = paintOn(terminal)
   const applying = rules.filter(({ applies }) => applies)
   const withoutLimits = applying.filter(({ limits = [] }) => limits.length === 0) // unlimited rules
   const others = rules.filter(({ applies }) => !applies)
   return [
     `would be ${checkText(answer, terminal)}`,
+    ...(reason === undefined
+      ? []
+      : [`The store does not answer (${reason}): on_fail decides, and what is left is unknown.`]),
     '',
     paint('bold', `Rules that apply (version ${version}):`),
     ...(applying.length === 0 ? ['  none'] : limitRows(applying.flatMap(({ limits = [] }) => limits))),

@@ -6,15 +6,18 @@ import { type Condition, conditionsOf, type Limiter } from 'sluice'
 import type { Log } from '../log.ts'
 
 const LOGGED_MAX = 100
+/** Envoy sends the domains of its filters: a few. */
+const CACHED_MAX = 1000
 
 export class RuleDomains {
   readonly #limiter: Pick<Limiter, 'rules'>
   readonly #given: ReadonlySet<string>
   readonly #log: Pick<Log, 'event'>
   readonly #logged = new Set<string>()
-  /** Rules that `#conditions` are of. */
+  /** Rules that `#conditions` and `#mapped` are of. */
   #rules: Limiter['rules'] | undefined
   #conditions: readonly Condition[] = []
+  readonly #mapped = new Map<string, boolean>()
 
   constructor(limiter: Pick<Limiter, 'rules'>, given: readonly string[], log: Pick<Log, 'event'>) {
     this.#limiter = limiter
@@ -27,11 +30,16 @@ export class RuleDomains {
     const { rules } = this.#limiter
     if (rules !== this.#rules) {
       this.#rules = rules
-      this.#conditions = rules.flatMap(conditionsOf).filter(({ fact }) => FACTS.includes(fact))
+      const naming = rules.filter(({ when }) => FACTS.some((fact) => when[fact] !== undefined))
+      this.#conditions = naming.flatMap(conditionsOf).filter(({ fact }) => FACTS.includes(fact))
+      this.#mapped.clear()
     }
-    if (this.#conditions.some((condition) => condition.holds({ attributes: { domain } }))) return true
-    this.#logUnlimited(domain)
-    return false
+    const known = this.#mapped.get(domain)
+    if (known !== undefined) return known
+    const isMapped = this.#conditions.some((condition) => condition.holds({ attributes: { domain } }))
+    if (this.#mapped.size < CACHED_MAX) this.#mapped.set(domain, isMapped)
+    if (!isMapped) this.#logUnlimited(domain)
+    return isMapped
   }
 
   /** Domains as the rules and the setting name them, for the log line at start. */

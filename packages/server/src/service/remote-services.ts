@@ -22,10 +22,12 @@ export type RemoteServicesDeps = {
   /** The store below the leases of this node. */
   readonly store: Store
   readonly checks: OpenChecks
+  /** Nodes of the service on this store, as configured. */
+  readonly nodes: number | undefined
   readonly log: Log
 }
 
-export function openRemoteServices({ limiter, store, checks, log }: RemoteServicesDeps) {
+export function openRemoteServices({ limiter, store, checks, nodes, log }: RemoteServicesDeps) {
   return (access: GrpcAccess): RemoteServices => {
     const leases = createLeaseMethods(
       {
@@ -42,6 +44,7 @@ export function openRemoteServices({ limiter, store, checks, log }: RemoteServic
         return () => access.isStillValid(caller)
       },
       nowMs: () => performance.now(),
+      nodes,
     })
     const close = () => {
       leases.close()

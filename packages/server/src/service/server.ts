@@ -163,7 +163,10 @@ async function openServer(
   const hasDatabase = database !== undefined
   opened.grpc = await openGrpc(settings, {
     ...{ tokens: admin.tokens, hasDatabase, limiter, checks, receipts, events: events.pipeline, metrics, log },
-    ...{ envoy: envoy.decide, remote: { limiter, store: store.unleased, checks: services.checks, log } },
+    ...{
+      envoy: envoy.decide,
+      remote: { limiter, store: store.unleased, checks: services.checks, nodes: settings.nodes, log },
+    },
   })
   fleet.start(address)
   closers.push(() => fleet.stop())

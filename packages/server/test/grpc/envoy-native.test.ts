@@ -149,6 +149,16 @@ describe('native mode', () => {
     }
   })
 
+  it('a change of the rules maps and unmaps domains', async () => {
+    const { ask, limiter } = rateLimits([], { rules: [PER_USER], ruleDomains: [] })
+    const isLimited = async (domain: string) => (await ask(domain, [['user=ann']])).statuses[0]?.limit !== undefined
+    expect(await isLimited('edge')).toBe(false)
+    limiter.setRules([PER_USER, { ...PER_IP, when: { domain: 'edge' } }])
+    expect([await isLimited('edge'), await isLimited('other')]).toEqual([true, false])
+    limiter.setRules([PER_USER, { ...PER_IP, when: { 'attributes.domain': 'other' } }])
+    expect([await isLimited('edge'), await isLimited('other')]).toEqual([false, true])
+  })
+
   it('a domain of the setting gets every rule; limits of requests, if enabled, apply to all domains', async () => {
     const { ask, recorded } = rateLimits([], { rules: [PER_USER], ruleDomains: ['edge'], overrides: true })
     expect((await ask('edge', [['user=ann']], 3)).code).toBe(OVER)

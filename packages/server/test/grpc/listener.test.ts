@@ -209,6 +209,16 @@ describe.each(STACK_NAMES)('the end of the %s stack', (stack) => {
     expect(error).toMatchObject({ code: 'ECONNREFUSED' })
   })
 
+  test('a connection of the maximum age gets a GOAWAY, and its client connects again', async () => {
+    const { client, grpcUrl, metrics } = await serveGrpc(stack, RULE, { grpcMaxConnectionAgeMs: 1000 })
+    const ended = once(client.session, 'goaway')
+    expect(await client.call(CHECK, REQUEST)).toMatchObject({ status: OK })
+    const [code] = await ended
+    expect(code).toBe(0)
+    expect(await grpcClient(grpcUrl).call(CHECK, REQUEST)).toMatchObject({ status: OK })
+    expect(await metrics.scrape()).toMatch(/timed_out_connections_total\{limit="age"\} [1-9]/)
+  })
+
   test('connections beyond the cap are closed on arrival', async () => {
     const { grpcUrl, client } = await serveGrpc(stack, RULE, { grpcMaxConnections: 1 })
     expect(await client.call(CHECK, REQUEST)).toMatchObject({ status: OK })

@@ -1,6 +1,6 @@
 // Envoy's rate limit service without a listener: bytes in, bytes out, on a memory store with a fake clock.
 
-import { createLimiter, memoryStore, type Store } from 'sluice'
+import { createLimiter, type Limiter, memoryStore, type Store } from 'sluice'
 import { type FakeClock, fakeClock } from 'sluice/testing'
 import { onTestFinished } from 'vitest'
 import { readConfig } from '../../src/envoy/config-reader.ts'
@@ -103,6 +103,7 @@ function fieldsOf(reader: ProtobufReader, texts: readonly number[] = [1, 2]): Re
 
 export type RateLimits = {
   readonly clock: FakeClock
+  readonly limiter: Limiter
   readonly decide: DecideRateLimit
   ask(domain: string, descriptors: readonly DescriptorText[], hits?: number): Promise<ReadResponse>
   send(message: Uint8Array): Promise<ReadResponse>
@@ -159,6 +160,7 @@ export function rateLimits(configs: readonly string[], options: Options = {}): R
   const send = async (message: Uint8Array) => readResponse(await method.handle(message, call))
   return {
     clock,
+    limiter,
     decide,
     recorded,
     send,

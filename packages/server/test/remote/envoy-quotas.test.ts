@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { inSlices, wallClock } from 'sluice'
-import { type FakeClock, fakeClock } from 'sluice/testing'
+import { type FakeClock, fakeClock, startRedis } from 'sluice/testing'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { parse } from 'yaml'
 import { blocksOf } from '../../../../scripts/snippets.ts'
@@ -194,14 +194,17 @@ const SOAK_LOADS: readonly (readonly [tenant: string, envoys: number, perSecond:
 test.runIf(missing === undefined && SOAK_SECONDS > 0)(
   'soak: demand below the limit is not refused, above it all of the limit is admitted and no more',
   async () => {
-    const grpc = await freePort()
+    const redis = await startRedis()
     const rules = join(mkdtempSync(join(tmpdir(), 'sluice-quotas-')), 'rules.yaml')
     writeFileSync(rules, JSON.stringify(SOAK_RULES))
-    const service = await startServer({ ...defaults(), rules, port: 0, grpcPort: grpc }, captureLog().log, 100)
+    const nodes: Awaited<ReturnType<typeof startServer>>[] = []
     const envoys: EnvoyProcess[] = []
     const ports: number[] = []
+    const settings = { ...defaults(), rules, redis: redis.url, nodes: 2, port: 0 }
+    const grpcPorts = [await freePort(), await freePort()]
+    for (const grpcPort of grpcPorts) nodes.push(await startServer({ ...settings, grpcPort }, captureLog().log, 100))
     for (let count = 0; count < 3; count += 1) {
-      const own = { http: await freePort(), admin: await freePort(), grpc }
+      const own = { http: await freePort(), admin: await freePort(), grpc: grpcPorts[count % 2] ?? 0 }
       envoys.push(await startEnvoy(bootstrap(own), own.admin))
       ports.push(own.http)
     }
@@ -234,7 +237,8 @@ test.runIf(missing === undefined && SOAK_SECONDS > 0)(
       }
     }
     for (const envoy of envoys) await envoy.stop()
-    await service.close()
+    for (const node of nodes) await node.close()
+    await redis.stop()
     rmSync(dirname(rules), { recursive: true, force: true })
     expect(failures).toEqual([])
   },
@@ -246,7 +250,8 @@ const ABOVE_MAX = 0.03 * SOAK_LIMIT
 
 /** Most units that a bucket has had to admit: at any time of a token bucket, or in a minute. */
 function mostAdmitted(isTokenBucket: boolean, admitted: readonly number[]): number {
-  let [owed, most] = [0, 0]
+  let owed = 0
+  let most = 0
   for (const [second, count] of admitted.entries()) {
     if (isTokenBucket) owed = Math.max(0, owed - SOAK_LIMIT / 60)
     else if (second % 60 === 0) owed = 0

@@ -24,7 +24,7 @@ function serve(rules: RulesInput, nodes = 1) {
   const clock = fakeClock()
   const limiter = createLimiter({ rules, store: memoryStore({ clock }), clock })
   const [oracle, alone] = [1, 2].map(() => createLimiter({ rules, store: memoryStore({ clock }), clock }))
-  const deps = { limiter, authorize: () => () => true, nowMs: () => clock.nowUs() / 1000 }
+  const deps = { limiter, authorize: () => () => true, nowMs: () => clock.nowUs() / 1000, nodes }
   const services = Array.from({ length: nodes }, () => createQuotaService(deps, 0))
   onTestFinished(async () => {
     for (const service of services) service.close()
@@ -124,6 +124,13 @@ describe('quotas', () => {
     }
   })
 
+  test.each(ENVOYS)('%i Envoys of two nodes: demand below the limit is not refused', async (count) => {
+    const served = serve(PER_TENANT(1200, '1m'), 2)
+    const spans = await served.run(served.connect(count), 90, () => (20 * 0.8) / count)
+    expect(sum(spans.slice(0, 2), 'denied'), 'during start-up').toBe(0)
+    expect(refusedShare(spans.slice(2)), 'later').toBeLessThanOrEqual(0.01)
+  })
+
   test('a new tenant far below the limit is never refused, and pays only for what it uses', async () => {
     const served = serve(PER_TENANT(6000, '1m', 'fixed_window'))
     const [envoy] = served.connect() as [Envoy]
@@ -164,10 +171,10 @@ describe('quotas', () => {
 
   test.each(ALGORITHMS)('%s: a flood after a quiet time gets no units twice, on two nodes', async (algorithm) => {
     const served = serve(PER_TENANT(3000, '1m', algorithm), 2)
-    const envoys = served.connect(4)
-    for (const quietSeconds of [47, 58, 33, 60]) {
-      await served.run(envoys, quietSeconds, () => 8)
-      await served.run(envoys, 40, () => 80)
+    const envoys = served.connect(8)
+    for (const quietSeconds of [67, 54]) {
+      await served.run(envoys, quietSeconds, () => 2)
+      await served.run(envoys, 20, () => 100)
     }
     expect(served.excess).toBe(0)
   })

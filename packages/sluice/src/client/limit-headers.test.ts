@@ -42,6 +42,14 @@ describe('every generation of headers is parsed', () => {
         { name: 'bytes', unit: 'content-bytes', quota: 65_535, remaining: 1, resetMs: undefined, windowMs: 10_000 },
       ],
     ],
+    [
+      'draft 11 of Sluice, which says when the next call passes',
+      { RateLimit: '"a";r=0;t=60;sluice-retry-after=20, "b";r=0;t=60;sluice-retry-after=soon' },
+      [
+        { ...LIMIT, name: 'a', quota: undefined, remaining: 0, resetMs: 60_000, retryMs: 20_000 },
+        { ...LIMIT, name: 'b', quota: undefined, remaining: 0, resetMs: 60_000 },
+      ],
+    ],
     ['draft 8 without a policy', { RateLimit: '"default"; r=50; t=30' }, [{ ...LIMIT, quota: undefined }]],
     ['draft 7', { 'RateLimit-Policy': '100;w=60', RateLimit: 'limit=100, remaining=50, reset=30' }, [MINUTE]],
     ['draft 6', { 'RateLimit-Policy': '10;w=1, 100;w=60', ...triple('RateLimit-', 30) }, [MINUTE]],

@@ -38,6 +38,22 @@ describe('a call waits', () => {
     expect(await turn).toBe(30_500)
   })
 
+  test('until the next one passes, if the limit refills; others wait as long again, or for the response', async () => {
+    const { timers, pace } = await paceAfter({ retryMs: 3000 })
+    const turns = [1, 2, 3].map(() => pace.turn(PATIENT_MS, undefined))
+    const sent = () => Promise.all(turns.map(went))
+    timers.advance(2999)
+    expect(await sent()).toEqual(['waits', 'waits', 'waits'])
+    timers.advance(1)
+    expect(await sent()).toEqual([3000, 'waits', 'waits'])
+    timers.advance(2999)
+    expect(await sent()).toEqual([3000, 'waits', 'waits'])
+    timers.advance(1)
+    expect(await sent()).toEqual([3000, 6000, 'waits'])
+    pace.completed([{ ...LIMIT, remaining: 10, resetMs: 0 }])
+    expect(await sent()).toEqual([3000, 6000, 6000])
+  })
+
   test('as long as the server requests, even with units left', async () => {
     const { timers, pace } = await paceAfter({ remaining: 9 }, 5000)
     const turn = pace.turn(PATIENT_MS, undefined)

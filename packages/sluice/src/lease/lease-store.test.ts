@@ -2,9 +2,11 @@ import { Redis } from 'ioredis'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { compileLimit } from '../algorithms/limit.ts'
 import { guardStore } from '../failure/guard-store.ts'
+import { createLimiter } from '../limiter.ts'
 import { redisStore } from '../redis/redis-store.ts'
 import { memoryStore } from '../store/memory.ts'
 import type { Charge, Store, Take, Taken } from '../store/store.ts'
+import { fakeClock } from '../testing/fake-clock.ts'
 import { manualTimers } from '../testing/manual-timers.ts'
 import { type RedisProcess, startRedis } from '../testing/redis-process.ts'
 import { remote } from '../testing/remote.ts'
@@ -41,6 +43,29 @@ test('with a full lease table, units of one bucket are never spent as units of a
   expect(admitted).toBe(40)
   await node.close()
 })
+
+test.each(['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'])(
+  'the request that takes the last unit knows when the next one passes, as its refusal then says (%s)',
+  async (algorithm) => {
+    const clock = fakeClock()
+    const prefix = `next-${algorithm}`
+    const store = redisStore(new Redis(redis.url, { lazyConnect: true }), { prefix, deadlineMs: 5000, clock })
+    const rules = [{ rule_id: 'r', scope: 'per_user', limit: 100, window: '10m', algorithm }]
+    const limiter = createLimiter({ rules, store, clock })
+    const check = () => limiter.check({ user: 'alice' })
+    let last = await check()
+    let refused = last
+    for (; refused.allowed; refused = await check()) {
+      last = refused
+      clock.advanceMs(10)
+    }
+    expect([last.source, last.remaining]).toEqual(['lease', 0])
+    const knownMs = last.outcomes[0]?.retryAfterMs ?? Number.NaN
+    expect(Math.abs(knownMs - Number(refused.retryAfterMs))).toBeLessThan(100)
+    expect(last.fullAfterMs).toBeGreaterThanOrEqual(knownMs)
+    await limiter.close()
+  },
+)
 
 describe("one deadline covers the store's time for all requests of a check", () => {
   /** A node whose store replies when the test says so, with a deadline of 100 ms. */

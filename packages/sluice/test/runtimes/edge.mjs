@@ -6,7 +6,7 @@ import { rateLimiter } from 'hono-rate-limiter'
 import { createLimiter, memoryStore } from 'sluice'
 import * as algorithms from 'sluice/algorithms'
 import { createBypassToken, hashBypassToken, verifyBypass } from 'sluice/bypass'
-import * as client from 'sluice/client'
+import { politeFetch } from 'sluice/client'
 import { rateLimit } from 'sluice/fetch'
 import { rateLimit as honoLimit } from 'sluice/hono'
 import { SluiceStore } from 'sluice/hono-rate-limiter'
@@ -28,7 +28,10 @@ const bypass = verifyBypass([{ id: 'ci', hash: HASH, expiresAtMs: null, limitPer
 const limiter = createLimiter({ rules, store: memoryStore({ nodes: 2 }), bypass })
 const withRules = rateLimit({ limiter, ip })(() => new Response('hello'))
 const untrusted = rateLimit(LIMIT)(() => new Response('hello'))
-const loaded = [algorithms, client, http, replay, redisStore]
+limiter.changeOverrides({
+  set: [{ id: 'o', ruleId: null, fact: 'ip', owner: '192.0.2.9', effect: { ban: 429 }, expiresAtMs: null }],
+})
+const loaded = [algorithms, http, politeFetch(), replay, redisStore]
 
 export async function test() {
   for (const handler of [short, app.fetch, other.fetch, withRules, untrusted]) {

@@ -1,8 +1,8 @@
 // Buckets of a client now, with how much is left. Peeks at them: nothing is charged.
 
-import { useCallback, useState } from 'preact/hooks'
+import { useCallback, useRef, useState } from 'preact/hooks'
 import { send } from '../../api.ts'
-import type { Client } from '../../clients.ts'
+import { type Client, keyOf } from '../../clients.ts'
 import { Confirm } from '../../components/dialog.tsx'
 import { Failure } from '../../components/notice.tsx'
 import { Panel } from '../../components/panel.tsx'
@@ -20,13 +20,15 @@ type Props = { readonly client: Client; readonly requests: readonly Facts[] | un
 
 export function Buckets({ client, requests }: Props) {
   const [asked, setAsked] = useState<KnownBucket>()
-  const key = JSON.stringify(requests)
+  // A busy client has new requests several times a second: they do not end the explanation of the last ones.
+  const newest = useRef(requests)
+  newest.current = requests
   const load = useCallback(
     async (signal: AbortSignal) => {
-      const found = (requests ?? []).map(async (facts) => [facts, await explain(client, facts, signal)] as const)
+      const found = (newest.current ?? []).map(async (facts) => [facts, await explain(client, facts, signal)] as const)
       return bucketsOf(await Promise.all(found))
     },
-    [key],
+    [keyOf(client)],
   )
   const buckets = useResource(load, { enabled: requests !== undefined, refreshMs: REFRESH_MS })
   // The service does not answer: what it said last may no longer be so.
@@ -44,7 +46,8 @@ export function Buckets({ client, requests }: Props) {
       title: 'Full in',
       align: 'right',
       wide: true,
-      cell: ({ isKnown, full_after_ms: ms }) => (isKnown ? span(Math.ceil(ms / 100) / 10) : DASH),
+      cell: ({ isKnown, reset_after_ms: resetMs, full_after_ms: ms = resetMs }) =>
+        isKnown ? span(Math.ceil(ms / 100) / 10) : DASH,
     },
     {
       title: '',

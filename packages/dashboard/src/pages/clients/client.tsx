@@ -102,13 +102,14 @@ type StillRefusedProps = {
 
 /** Names rules that refuse the newest requests whatever the override says. */
 function StillRefused({ client, requests = [], overrideId }: StillRefusedProps) {
-  const key = JSON.stringify(requests)
+  const newest = useRef(requests)
+  newest.current = requests
   const load = useCallback(
     async (signal: AbortSignal) => {
-      const found = await Promise.all(requests.map((facts) => explain(client, facts, signal)))
+      const found = await Promise.all(newest.current.map((facts) => explain(client, facts, signal)))
       return [...new Set(found.flatMap((one) => refusingBeside(overrideId, one)))]
     },
-    [key, overrideId],
+    [overrideId],
   )
   const { data = [] } = useResource(load, { refreshMs: REFUSED_REFRESH_MS })
   if (data.length === 0) return null

@@ -1,7 +1,7 @@
 // Which rules apply to a request of this client, and why the others do not.
 
-import { useCallback, useEffect, useState } from 'preact/hooks'
-import type { Client } from '../../clients.ts'
+import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
+import { type Client, keyOf } from '../../clients.ts'
 import { Failure } from '../../components/notice.tsx'
 import { Panel } from '../../components/panel.tsx'
 import { Tag } from '../../components/status.tsx'
@@ -11,7 +11,7 @@ import { fullCount, grouped } from '../../format.ts'
 import { useQuery } from '../../location.ts'
 import { useResource } from '../../resource.ts'
 import { doubtOf, type ExplainedRule, type Explanation, explain } from './explanation.ts'
-import { type Facts, factsOf } from './facts.ts'
+import { type Facts, factsOf, requestText } from './facts.ts'
 
 const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS']
 const REFRESH_MS = 5000
@@ -22,12 +22,19 @@ type Props = { readonly client: Client; readonly requests: readonly Facts[] | un
 
 export function Explain({ client, requests }: Props) {
   const [query, setQuery] = useQuery()
-  const newest = requests?.[0]
-  const endpoint = query.path ?? newest?.endpoint ?? '/'
-  const method = query.method ?? newest?.method ?? 'GET'
-  const facts: Facts = { ...newest, ...factsOf(client), endpoint, method }
-  const key = JSON.stringify(facts)
-  const load = useCallback((signal: AbortSignal) => explain(client, JSON.parse(key) as Facts, signal), [key])
+  // The request that was the newest first, while it is one of them: a busy client has others several times a second.
+  const first = useRef<Facts>()
+  const isSame = (one: Facts) => first.current !== undefined && requestText(one) === requestText(first.current)
+  if (requests?.some(isSame) !== true) first.current = requests?.[0]
+  const endpoint = query.path ?? first.current?.endpoint ?? '/'
+  const method = query.method ?? first.current?.method ?? 'GET'
+  const newest = useRef<Facts>({})
+  const same = requests?.find((one) => one.endpoint === endpoint && one.method === method) ?? requests?.[0]
+  newest.current = { ...same, ...factsOf(client), endpoint, method }
+  const load = useCallback(
+    (signal: AbortSignal) => explain(client, newest.current, signal),
+    [keyOf(client), endpoint, method],
+  )
   const { data, error } = useResource(load, { enabled: requests !== undefined, refreshMs: REFRESH_MS })
   const rules = data?.rules
   const others = rules?.filter(({ applies }) => !applies).length ?? 0

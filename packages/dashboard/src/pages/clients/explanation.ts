@@ -16,7 +16,9 @@ export type Bucket = {
   readonly burst: number
   readonly window_ms: number
   readonly remaining: number
-  readonly full_after_ms: number
+  /** Absent from nodes of earlier versions, whose `reset_after_ms` has this meaning. */
+  readonly full_after_ms?: number
+  readonly reset_after_ms: number
 }
 
 export type ExplainedRule = {

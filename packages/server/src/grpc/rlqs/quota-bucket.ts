@@ -14,6 +14,8 @@ const CHECKS_MAX = 3
 const HEADROOM = 2
 /** Units within this part of what is available, divided by the Envoys, are headroom. */
 const ROOM = 1 / 4
+/** Envoys that may start at about the same time as a new one. */
+const STARTING = 5
 /** Longest time without an attempt, after nothing was available: units may be refunded, or the limit raised. */
 const RETRY_MS = 2000
 const BANNED_MS = 15_000
@@ -26,6 +28,7 @@ export class QuotaBucket {
   readonly id: BucketId
   readonly #limiter: Payments
   readonly #subject: Subject
+  readonly #nodes: number
   /** Shares, those served longest ago first, and newest payments of each. */
   readonly #shares = new Map<Share, Payment[]>()
   /** Shares of streams that have ended: Envoy may use them until their leases end. */
@@ -39,8 +42,10 @@ export class QuotaBucket {
   #retryMs = 0
   #serving: Promise<unknown> | undefined
 
-  constructor(limiter: Payments, subject: Subject, id: BucketId) {
+  /** `nodes`: nodes of the service, each with Envoys of its own. */
+  constructor(limiter: Payments, subject: Subject, id: BucketId, nodes: number) {
     this.#limiter = limiter
+    this.#nodes = nodes
     this.#subject = subject
     this.id = id
   }
@@ -103,11 +108,13 @@ export class QuotaBucket {
       }
       return assigned
     }
-    // Rounded up from the first to the last, which add up to what was paid.
-    let [before, given] = [0, 0]
+    // Divides what was paid by what each is missing; what one gets too much by rounding, a later one gets too little.
+    const all = sum(missing)
+    let needed = 0
+    let given = 0
     for (const [index, share] of shares.entries()) {
-      before += missing[index] ?? 0
-      const units = before === 0 ? 0 : Math.ceil((paid.units * before) / sum(missing)) - given
+      needed += missing[index] ?? 0
+      const units = all === 0 ? 0 : Math.ceil((paid.units * needed) / all) - given
       given += units
       share.held += units
       if (units > 0) this.#keep(share, shares.length === 1 ? paid.payments : [])
@@ -132,10 +139,14 @@ export class QuotaBucket {
     return perSecond ?? this.#perSecondMax / this.#shares.size
   }
 
-  /** Half of what is available goes to all shares, by their demand: the rest is for other nodes, and later shares. */
+  /**
+   * Part of the available units for these shares. Half goes to all shares of this node, by their demand: the rest is
+   * for other nodes and later reports. A new share leaves units for others that may be about to start.
+   */
   #portion(shares: readonly Share[], available: number): number {
     const others = this.#shares.size - shares.length
-    if (shares.some(({ isAssigned }) => !isAssigned)) return Math.floor(available / (others === 0 ? 2 : others + 5))
+    if (shares.some(({ isAssigned }) => !isAssigned))
+      return Math.floor(available / (others === 0 ? 2 : others + STARTING))
     const all = sum([...this.#shares.keys()].map((share) => this.#demand(share)))
     const part = all === 0 ? 1 / this.#shares.size : sum(shares.map((share) => this.#demand(share))) / all
     return Math.floor((available / 2) * part)
@@ -179,16 +190,21 @@ export class QuotaBucket {
     const limits = enforced(newest)
     if (limits.length === 0) return
     this.#perSecondMax = Math.min(...limits.map(({ limit, windowMs }) => (limit * 1000) / windowMs))
-    const counted = limits.map((outcome) => {
-      const { ruleId, name, burst, remaining, windowMs } = outcome
-      const id = `${ruleId} ${name}`
-      const before = this.#windows.get(id)
-      const window = isWindowed(outcome) && storeMs !== undefined ? Math.floor(storeMs / windowMs) : before
-      if (window !== undefined) this.#windows.set(id, window)
-      // Units taken in the window before, and used only now, do not count in this one, or ever less.
-      return window === before || before === undefined ? burst - remaining - paid : 0
-    })
-    const missing = sum(shares.map(({ exposed }) => exposed)) - Math.max(0, ...counted)
+    const exposed = sum(shares.map((share) => share.exposed))
+    const missing = Math.min(
+      ...limits.map((outcome) => {
+        const { ruleId, name, burst, remaining, windowMs } = outcome
+        const id = `${ruleId} ${name}`
+        const before = this.#windows.get(id)
+        const window = isWindowed(outcome) && storeMs !== undefined ? Math.floor(storeMs / windowMs) : before
+        if (window !== undefined) this.#windows.set(id, window)
+        // Units taken in the window before, and used only now, do not count in this one, or ever less.
+        if (window !== before && before !== undefined) return exposed
+        // The other nodes hold as many: the node that holds most takes enough for all, but leaves half of the bucket.
+        const others = isWindowed(outcome) ? 0 : Math.min(exposed * (this.#nodes - 1), Math.max(0, burst / 2 - exposed))
+        return exposed + Math.floor(others) - (burst - remaining - paid)
+      }),
+    )
     if (missing <= 0) return
     const cost = Math.min(missing, this.#available)
     const covered = cost > 0 ? await this.#limiter.check({ ...this.#subject, cost }) : newest

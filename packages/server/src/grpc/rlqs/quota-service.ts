@@ -24,6 +24,8 @@ export type QuotaDeps = {
   authorize(call: Call): () => boolean
   /** Monotonic time. */
   nowMs(): number
+  /** Nodes of the service on one store. Default: 1. */
+  readonly nodes?: number | undefined
 }
 
 export type QuotaService = {
@@ -222,12 +224,12 @@ class QuotaStream implements StreamInput {
   #bucketOf(id: BucketId): QuotaBucket {
     const entries = Object.entries(id).sort(([a], [b]) => (a < b ? -1 : 1))
     const name = JSON.stringify([this.#domain, entries])
-    const { buckets, limiter } = this.#deps
+    const { buckets, limiter, nodes = 1 } = this.#deps
     let bucket = buckets.get(name)
     if (bucket === undefined) {
       // The same facts as descriptors of the rate limit service.
       const facts = entries.map(([key, value]) => ({ key, value }))
-      bucket = new QuotaBucket(limiter, nativeSubject(this.#domain, facts, undefined), id)
+      bucket = new QuotaBucket(limiter, nativeSubject(this.#domain, facts, undefined), id, nodes)
       buckets.set(name, bucket)
     }
     return bucket

@@ -12,7 +12,7 @@ export const LEASE_SECONDS = 15
 const REPORT_SECONDS = 5
 /** Time that a share covers: until the next report, and its way to here and back. */
 const COVERED_SECONDS = REPORT_SECONDS + 1
-/** Standard deviations of a random arrival that a share covers. */
+/** Standard deviations of a random arrival that a share covers: of the requests to come, and of those reported. */
 const DEVIATIONS = 4
 /** Part of a peak that is kept when a report is lower. */
 const PEAK_KEPT = 0.8
@@ -126,7 +126,9 @@ export class Share {
 
   /** Units held count as used: the next reports do not tell which requests used one. Errs low. */
   allow(nowMs: number): Strategy[] {
-    this.held = this.#alive = this.#out = 0
+    this.held = 0
+    this.#alive = 0
+    this.#out = 0
     return this.#send([ALLOW], nowMs)
   }
 
@@ -142,7 +144,8 @@ export class Share {
     if (tokens >= 1 && (tokens > left || isReturned)) {
       this.#out = reserve + tokens
       this.#tokensBefore = this.#tokens
-      this.#tokens = this.#alive = tokens
+      this.#tokens = tokens
+      this.#alive = tokens
       this.#sentMs = nowMs
       return this.#send([DENY, { tokens }], nowMs)
     }

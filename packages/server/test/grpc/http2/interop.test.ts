@@ -3,7 +3,7 @@
 import { once } from 'node:events'
 import { type ClientHttp2Session, connect } from 'node:http2'
 import { connect as connectTls } from 'node:tls'
-import { credentials, Client as GrpcClient, Metadata, type ServiceError } from '@grpc/grpc-js'
+import { compressionAlgorithms, credentials, Client as GrpcClient, Metadata, type ServiceError } from '@grpc/grpc-js'
 import { seededRandom } from 'sluice/testing'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { makeCertificate } from '../../gateway/certificate.ts'
@@ -61,6 +61,14 @@ describe('grpc-js', () => {
     const body = Array.from({ length: 100_000 }, (_, index) => String(index)).join(' ')
     expect((await call('Later', body)).body === body).toBe(true)
     expect((await call('Large', Buffer.from([0, 0x10, 0, 0]))).body).toHaveLength(0x100000)
+  })
+
+  test('compressed messages, short and long, are read', async () => {
+    const options = { 'grpc.default_compression_algorithm': compressionAlgorithms.gzip }
+    const to = new GrpcClient(`127.0.0.1:${echo.port}`, credentials.createInsecure(), options)
+    onTestFinished(() => to.close())
+    const long = Array.from({ length: 100_000 }, (_, index) => String(index)).join(' ')
+    for (const body of ['hello', long]) expect((await call('Later', body, { to })).body === body).toBe(true)
   })
 
   test('a thousand concurrent calls are answered, each with its own message', async () => {
