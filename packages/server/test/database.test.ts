@@ -163,6 +163,14 @@ describeDatabases(
   'blank',
 )
 
+test('each new migration says whether versions that do not know it may start beside it', () => {
+  const folder = new URL('../migrations/', import.meta.url)
+  const added = readdirSync(folder).filter((name) => name >= '0015')
+  expect(added).not.toEqual([])
+  for (const name of added)
+    expect(readFileSync(new URL(name, folder), 'utf8'), name).toMatch(/^-- (Compatible|Incompatible): \S/m)
+})
+
 describe('PostgreSQL', () => {
   const postgres = usePostgres()
 

@@ -1,5 +1,7 @@
 import { readFileSync } from 'node:fs'
+import { connect } from 'node:net'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { startRedis } from 'sluice/testing'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { readKeySecret } from '../src/events/key-secret.ts'
@@ -63,6 +65,33 @@ describe('--workers', () => {
     expect(stderr).toMatch(
       new RegExp(`"event":"worker_killed","pid":${stuck},"msg":"worker did not stop in time; killed"`),
     )
+  })
+
+  test('unfinished TLS handshakes end at every port of the workers, and delay no stop', {
+    timeout: 90_000,
+  }, async () => {
+    const pem = (name: string) => fileURLToPath(new URL(`./fixtures/tls/${name}`, import.meta.url))
+    const tls = ['--tls-cert', pem('server.pem'), '--tls-key', pem('server.key')]
+    const own = ['--grpc-port', '0', '--drain-ms', '0', '--rules', ruleFile(TEN)]
+    const service = await start(['--redis', await freshRedis(), '--workers', '2', ...tls, ...own])
+    const grpc = /gRPC listens on (\S+)/.exec(service.output().stdout)?.[1]
+    const ports = [service.address, `https://${grpc}`].map((address) => Number(new URL(address).port))
+    const openAll = () => {
+      const ended = [...ports, ...ports, ...ports].map((port) => {
+        const socket = connect(port, '127.0.0.1')
+          .on('error', () => {})
+          .resume()
+        onTestFinished(() => void socket.destroy())
+        return new Promise((resolve) => socket.once('close', resolve))
+      })
+      return Promise.all(ended)
+    }
+    await vi.waitFor(() => expect(listening(service.output().stderr)).toBe(2), { timeout: 20_000 })
+    await openAll()
+    const cut = openAll()
+    service.signal('SIGTERM')
+    expect(await service.ended()).toMatchObject({ code: 0 })
+    await cut
   })
 
   test('requires Redis, and says so', () => {
