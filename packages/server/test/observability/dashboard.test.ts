@@ -3,6 +3,7 @@
 
 import { startFaultProxy, startRedis } from 'sluice/testing'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
+import { ConsumerCounts } from '../../src/events/kafka/consumer-counts.ts'
 import { ADMIN_TOKEN, BATCH, type Client, RULE_SET, serveEmbedded } from '../service.ts'
 import { type Prometheus, promtool, startPrometheus } from './prometheus-process.ts'
 import { dashboard, dashboardQueries, deployedRules, namesIn } from './queries.ts'
@@ -44,7 +45,11 @@ describe('a node under traffic', () => {
 
     const scrape = String((await node.client.get('/metrics')).body.text)
     expect(promtool(['check', 'metrics'], scrape)).toEqual({ code: 0, output: '' })
-    const exposed = new Set([...scrape.matchAll(/^([a-z_0-9]+)[{ ]/gm)].map(([, name]) => name))
+    const consumer = new ConsumerCounts() // another process, `sluice events consume`
+    consumer.setPosition(0, 1)
+    const exposed = new Set(
+      [...`${scrape}${await consumer.registry().metrics()}`.matchAll(/^([a-z_0-9]+)[{ ]/gm)].map(([, name]) => name),
+    )
     const queries = [...dashboardQueries().map(({ expr }) => expr), ...deployedRules().map(({ expr }) => expr)]
     const scraped = queries.flatMap(namesIn).filter((name) => !name.includes(':'))
     expect(scraped.filter((name) => !exposed.has(name))).toEqual([])
