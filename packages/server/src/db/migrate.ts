@@ -72,7 +72,8 @@ async function incompatibility(queries: Queries, known: readonly string[]): Prom
   // The columns are absent until a version that has them has started on the database.
   const unknown = await queries.query<{ name: string; version: string | null }>(
     `SELECT name, to_jsonb(applied)->>'version' AS version FROM schema_migrations AS applied
-     WHERE NOT coalesce((to_jsonb(applied)->>'compatible')::boolean, false) AND name <> ALL($1) ORDER BY applied_at, name`,
+     WHERE NOT coalesce((to_jsonb(applied)->>'compatible')::boolean, false) AND name <> ALL($1)
+     ORDER BY applied_at, name`,
     [known],
   )
   const last = unknown.at(-1)
@@ -86,10 +87,10 @@ async function incompatibility(queries: Queries, known: readonly string[]): Prom
 }
 
 export type MigrationState = {
-  /** Why this version does not start on the database. */
+  /** Reason for which this version does not start on the database. */
   readonly incompatible: Incompatibility | undefined
   readonly pending: readonly string[]
-  /** Of newer versions. */
+  /** Names of migrations of newer versions. */
   readonly newer: readonly string[]
 }
 

@@ -100,7 +100,7 @@ describe('PostgreSQL', () => {
     expect((await examined(['--database', url])).of('PostgreSQL tables')).toMatchObject({ found: 'up to date' })
   })
 
-  test('migrations of a newer version: compatible ones are noted; others are an error, in the words of serve', async () => {
+  test('newer migrations: compatible ones are noted; others are an error, in the words of serve', async () => {
     const url = postgres().createDatabase('')
     const database = await openDatabase({ database: url, dataDir: '' })
     onTestFinished(() => database.close())

@@ -36,7 +36,7 @@ export function rateLimit<Ctx extends AnyStateContext = DefaultContext>(options:
   const check = createRequestCheck(options, koaTrustsProxies)
   return async function rateLimit(ctx, next) {
     const { req, res } = ctx
-    const result = await check(ctx as AnyStateContext as Ctx, nodeHttpRequest(req), req) // the application passes the declared type
+    const result = await check(ctx as AnyStateContext as Ctx, nodeHttpRequest(req), req) // it has the declared type
     if (result === undefined) return next()
     ctx.state.rateLimit = result.decision
     settleAtEnd(result, req, res)
