@@ -130,7 +130,7 @@ test('flags, environment and file reach the running service; unknown variables a
   const path = ruleFile(ONE)
   const envoy = ruleFile('domain: d\ndescriptors: [{ key: k, rate_limit: { unit: year, requests_per_unit: 0 } }]\n')
   const { address, output } = await start(['--log-level', 'debug', '--admin-token', ADMIN_TOKEN], {
-    ...{ SLUICE_RULES: path, SLUICE_RULEZ: 'x', SLUICE_ENVOY_CONFIG: envoy },
+    ...{ SLUICE_RULES: path, SLUICE_RULEZ: 'x', SLUICE_API_PORT: '1', SLUICE_ENVOY_CONFIG: envoy },
     ...{ SHADOW_MODE: 'true', LOCAL_CACHE_SIZE_IN_BYTES: '1' },
   })
   const { check, get, post } = clientOf(address)
@@ -145,11 +145,19 @@ test('flags, environment and file reach the running service; unknown variables a
       .stderr.trim()
       .split('\n')
       .map((line) => JSON.parse(line))
+    expect(lines.find(({ event }) => event === 'envoy_variables_adopted')).toMatchObject({
+      settings: ['SHADOW_MODE: --envoy-shadow-mode on'],
+    })
+    expect(lines.find(({ event }) => event === 'envoy_domains')).toMatchObject({ configured: ['d'], rules: [] })
     expect(lines.map(({ event, reason = '' }) => `${event} ${reason}`.trim())).toEqual([
       'setting_unknown SLUICE_RULEZ is not a setting; did you mean "SLUICE_RULES"?',
+      'setting_unknown SLUICE_API_PORT has no effect: it is a setting of sluice gateway only',
       'setting_unknown LOCAL_CACHE_SIZE_IN_BYTES of envoyproxy/ratelimit is not read; ' +
         'not supported: refused requests reach Redis too',
+      'envoy_variables_adopted',
       'envoy_config_applied',
+      'envoy_domains',
+      'envoy_shadow_mode',
       'listening',
       'check_refused',
       'rules_applied',

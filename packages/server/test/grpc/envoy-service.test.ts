@@ -32,13 +32,17 @@ test('the example rules refuse no request of Envoy, and the log says which domai
   const { messages } = await client.call(SHOULD_RATE_LIMIT, flood)
   expect(readResponse(messages[0] as Buffer)).toMatchObject({ code: OK, statuses: [{ code: OK, remaining: 0 }] })
   await client.call(SHOULD_RATE_LIMIT, flood)
-  expect(logged.find(({ event }) => event === 'envoy_domains')).toMatchObject({ configured: [], rules: [] })
+  expect(logged.find(({ event }) => event === 'envoy_domains')).toMatchObject({
+    ...{ configured: [], rules: [], others: 'unlimited' },
+  })
   const warned = logged.filter(({ event }) => event === 'envoy_domain_unlimited')
   expect(warned).toMatchObject([{ domain: 'edge', fix: expect.stringContaining('--envoy-domain') }])
   const mapped = await serveGrpc('lean', examples, { envoyDomains: ['edge'] })
   const refused = await mapped.client.call(SHOULD_RATE_LIMIT, flood)
   expect(readResponse(refused.messages[0] as Buffer).code).toBe(OVER)
-  expect(mapped.logged.find(({ event }) => event === 'envoy_domains')).toMatchObject({ rules: ['edge'] })
+  expect(mapped.logged.find(({ event }) => event === 'envoy_domains')).toMatchObject({
+    ...{ rules: ['edge'], others: 'unlimited' },
+  })
 })
 
 describe.each(STACK_NAMES)('the rate limit service on the %s stack', (stack) => {
