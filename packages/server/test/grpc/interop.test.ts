@@ -1,5 +1,5 @@
-// Official gRPC clients against the listener. Those in other languages run in `npm run soak -- clients`, and are skipped
-// with the reason if their tools or packages are not available. The clients of docs/guides/grpc.md run as printed, apart
+// Official gRPC clients against the listener. Those in other languages run in `npm run soak -- clients`, where each is
+// skipped with the reason if its tools or packages are missing. The clients of docs/guides/grpc.md run as printed, apart
 // from the address.
 
 import { spawn } from 'node:child_process'
