@@ -1,6 +1,6 @@
 // Official gRPC clients against the listener. Those in other languages run in `npm run soak -- clients`, where each is
-// skipped with the reason if its tools or packages are missing. The clients of docs/guides/grpc.md run as printed, apart
-// from the address.
+// skipped with the reason if its tools or packages are missing. The clients of docs/guides/grpc.md run as printed,
+// apart from the address.
 
 import { spawn } from 'node:child_process'
 import { existsSync, readFileSync, renameSync } from 'node:fs'
