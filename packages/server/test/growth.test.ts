@@ -90,6 +90,14 @@ const CONFIGS: Record<string, MakeText> = {
   'merge keys': (bytes) =>
     `domain: a\ndescriptors:\n- &a {key: b, metadata: {x: 1}}\n` +
     filled(bytes, (index) => `- {<<: [*a, *a], key: k${index}, metadata: {y: 1}}`, '\n'),
+  'aliases of one metadata': (bytes) =>
+    `domain: a\ndescriptors:\n- {key: b, metadata: &m {${filled(bytes / 2, (index) => `m${index}: 1`, ', ')}}}\n` +
+    filled(bytes / 2, (index) => `- {key: k${index}, metadata: *m}`, '\n'),
+  'merge keys of one metadata': (bytes) =>
+    `domain: a\ndescriptors:\n- &b {key: b, metadata: &m {${filled(bytes / 2, (index) => `m${index}: 1`, ', ')}}}\n` +
+    filled(bytes / 2, (index) => `- {<<: *b, key: k${index}, metadata: *m}`, '\n'),
+  'descriptors that contain themselves': (bytes) =>
+    `domain: a\ndescriptors: &d\n${filled(bytes, (index) => `- {key: k${index}, descriptors: *d}`, '\n')}`,
 }
 
 const FIELDS = ['rules[3].limit', 'r7.limit', 'k9', 'line 3']

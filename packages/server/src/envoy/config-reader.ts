@@ -1,10 +1,10 @@
 // Reads one YAML file of envoyproxy/ratelimit, with its 16 keys. Strict, as the original: an unknown key or an invalid
-// value rejects the file. So does a text that its YAML parser reads in another way than others. Size, depth and aliases
-// are bounded, so that no file can block the process.
+// value rejects the file. So does a text that its YAML parser reads in another way than others. Size, depth, and what
+// aliases and merge keys repeat, are bounded, so that no file can block the process.
 
-import { type FieldError, nearest, suggestion } from 'sluice'
-import { isAlias, isMap, isScalar, isSeq, type Node, visit } from 'yaml'
-import { ambiguousFields } from '../rules/source-text.ts'
+import { nearest, suggestion } from 'sluice'
+import { isAlias, isMap, isScalar, isSeq, type Node, type YAMLMap } from 'yaml'
+import { ambiguityOf } from '../rules/source-text.ts'
 import { parseYaml, type YamlDocument, YamlTooComplex } from '../rules/yaml-document.ts'
 import type { ConfigDomain, ConfigFinding, ConfigLimit, ConfigNode } from './config-finding.ts'
 import { UINT32_MAX } from './rate-limit-response.ts'
@@ -19,10 +19,10 @@ const LIMIT_KEYS: readonly string[] = ['unit', 'requests_per_unit', 'unlimited',
 const REPLACES_KEYS: readonly string[] = ['name']
 export const CONFIG_KEYS: readonly string[] = [...new Set([...ROOT_KEYS, ...DESCRIPTOR_KEYS, ...LIMIT_KEYS])]
 
-/** Aliases can multiply a small text. */
-const NODES_MAX = 200_000
-const ALIASES_MAX = 100
-/** Far more levels than a request has entries. An alias can contain itself. */
+/** Aliases and merge keys can multiply a small text: nodes that are read again, long texts as several. */
+const REPEATED_MAX = 200_000
+const REPEATED_LENGTH = 64
+/** Far more levels than a request has entries, or metadata needs. */
 const DEPTH_MAX = 64
 const ERRORS_MAX = 100
 const TRUE: readonly string[] = ['true', 'yes', 'y', 'on']
@@ -43,17 +43,25 @@ export function readConfig(text: string): ReadConfig {
     document = parseYaml(text, { merge: true })
   } catch (error) {
     if (!(error instanceof YamlTooComplex)) throw error
-    const findings = [{ severity: 'error' as const, line: 1, field: 'file', value: undefined, fix: error.message }]
-    return { domain: undefined, findings }
+    return { domain: undefined, findings: [complexFinding(error, 1)] }
   }
   const syntax = document.mistakes.map(({ line, why }): ConfigFinding => {
     return { severity: 'error', line, field: `line ${line}`, value: undefined, fix: `fix the YAML syntax: ${why}` }
   })
   if (syntax.length > 0) return { domain: undefined, findings: syntax }
   const reader = new ConfigReader(document)
-  const domain = reader.read()
-  const hasErrors = reader.findings.some(({ severity }) => severity === 'error')
-  return { domain: hasErrors ? undefined : domain, findings: reader.findings }
+  try {
+    const domain = reader.read()
+    const hasErrors = reader.findings.some(({ severity }) => severity === 'error')
+    return { domain: hasErrors ? undefined : domain, findings: reader.findings }
+  } catch (error) {
+    if (!(error instanceof YamlTooComplex)) throw error
+    return { domain: undefined, findings: [complexFinding(error, reader.line), ...reader.findings] }
+  }
+}
+
+function complexFinding({ message }: YamlTooComplex, line: number): ConfigFinding {
+  return { severity: 'error', line, field: 'file', value: undefined, fix: message }
 }
 
 type Field = { readonly node: unknown; readonly line: number }
@@ -62,6 +70,8 @@ type Fields = ReadonlyMap<string, Field>
 /** Place of a `<<`. */
 type MergeKey = { readonly prefix: string; readonly known: readonly string[]; readonly line: number }
 
+type Metadata = Readonly<Record<string, unknown>>
+
 const NO_FIELDS: Fields = new Map()
 
 class ConfigReader {
@@ -69,8 +79,14 @@ class ConfigReader {
   readonly #document: YamlDocument
   /** Fields of merged maps, by the keys that apply there; undefined while a map is being read. */
   readonly #merged = new Map<readonly string[], Map<unknown, Fields | undefined>>()
-  #nodes = 0
-  #depth = 0
+  /** By the map that was read: descriptors with aliases of one map share its value. */
+  readonly #metadataByMap = new Map<YAMLMap, Metadata | undefined>()
+  /** Lists and maps that are being read, from the outermost to the innermost. */
+  readonly #open = new Set<unknown>()
+  readonly #visited = new Set<unknown>()
+  #repeated = 0
+  /** Line of the descriptor that is being read. */
+  line = 1
 
   constructor(document: YamlDocument) {
     this.#document = document
@@ -101,22 +117,38 @@ class ConfigReader {
       this.#error(list.line, field, this.#shown(node), 'give a list of descriptors')
       return []
     }
-    if (this.#depth >= DEPTH_MAX) {
-      this.#error(list.line, 'descriptors', undefined, `nest at most ${DEPTH_MAX} levels of descriptors`)
-      return []
+    return this.#nested(node, field, list.line, () => this.#list(node.items, field, list.line)) ?? []
+  }
+
+  /** Reads a list or map, unless an alias inside it leads here again. */
+  #nested<T>(node: unknown, field: string, line: number, read: () => T): T | undefined {
+    const isCycle = this.#open.has(node)
+    if (isCycle || this.#open.size >= DEPTH_MAX) {
+      const fix = isCycle ? 'remove the alias: its anchor contains itself' : `nest at most ${DEPTH_MAX} levels`
+      this.#error(line, field, undefined, fix)
+      return undefined
     }
-    this.#depth += 1
-    const nodes = this.#list(node.items, field, list.line)
-    this.#depth -= 1
-    return nodes
+    this.#open.add(node)
+    const value = read()
+    this.#open.delete(node)
+    return value
+  }
+
+  /** Throws YamlTooComplex. Only what is read again counts: the rest is in proportion to the text. */
+  #visit(node: unknown): void {
+    if (typeof node !== 'object' || node === null) return
+    if (!this.#visited.has(node)) {
+      this.#visited.add(node)
+      return
+    }
+    this.#repeated += 1 + (isScalar(node) ? Math.floor((node.source?.length ?? 0) / REPEATED_LENGTH) : 0)
+    if (this.#repeated <= REPEATED_MAX) return
+    throw new YamlTooComplex(`use fewer aliases: here, they repeat more than ${REPEATED_MAX} values of this file`)
   }
 
   #list(items: readonly unknown[], field: string, line: number): ConfigNode[] {
     const lineByComposite = new Map<string, number>()
     return items.flatMap((item, index) => {
-      this.#nodes += 1
-      if (this.#nodes === NODES_MAX) this.#error(line, field, undefined, `give at most ${NODES_MAX} descriptors`)
-      if (this.#nodes >= NODES_MAX) return []
       const read = this.#descriptor(item, `${field}[${index}]`, line)
       if (read === undefined) return []
       const first = lineByComposite.get(read.composite)
@@ -129,6 +161,8 @@ class ConfigReader {
   #descriptor(item: unknown, field: string, parentLine: number): ConfigNode | undefined {
     const node = this.#resolved(item)
     const line = this.#document.lineOf(item) ?? parentLine
+    this.line = line
+    this.#visit(node)
     if (!isMap(node)) {
       this.#error(line, field, this.#shown(node), 'give a map with at least a key')
       return undefined
@@ -207,6 +241,7 @@ class ConfigReader {
       return []
     }
     return node.items.flatMap((item, index) => {
+      this.#visit(this.#resolved(item))
       const at = `${field}.replaces[${index}].`
       const replaced = this.#text(this.#fields(this.#resolved(item), at, REPLACES_KEYS, given.line), 'name', at) ?? ''
       const line = this.#document.lineOf(item) ?? given.line
@@ -216,17 +251,62 @@ class ConfigReader {
     })
   }
 
-  #metadata(fields: Fields, field: string): Readonly<Record<string, unknown>> | undefined {
+  #metadata(fields: Fields, field: string): Metadata | undefined {
     const given = fields.get('metadata')
     const node = given && this.#resolved(given.node)
     if (given === undefined || isEmpty(node)) return undefined
-    const ambiguous = isMap(node) ? [...ambiguousFields(node), ...lateMergeKeys(node)] : []
-    for (const { field: inner, value, fix } of ambiguous) this.#error(given.line, `${field}.${inner}`, value, fix)
-    if (ambiguous.length > 0) return undefined
-    const value = isMap(node) ? this.#valueOf(node) : undefined
-    if (typeof value === 'object' && value !== null) return value as Record<string, unknown>
-    this.#error(given.line, field, this.#shown(node), 'give a map')
-    return undefined
+    if (!isMap(node)) {
+      this.#error(given.line, field, this.#shown(node), 'give a map')
+      return undefined
+    }
+    if (!this.#metadataByMap.has(node)) this.#metadataByMap.set(node, this.#record(node, field, given.line))
+    return this.#metadataByMap.get(node)
+  }
+
+  /** A plain value: text, number, list, map, … */
+  #value(node: unknown, field: string, parentLine: number): unknown {
+    const line = this.#document.lineOf(node) ?? parentLine
+    const resolved = this.#resolved(node)
+    this.#visit(resolved)
+    if (isMap(resolved)) return this.#record(resolved, field, line)
+    if (isSeq(resolved)) {
+      const items = () => resolved.items.map((item, index) => this.#value(item, `${field}[${index}]`, line))
+      return this.#nested(resolved, field, line, items)
+    }
+    if (!isScalar(resolved)) return null
+    const fix = ambiguityOf(resolved)
+    if (fix !== undefined) this.#error(line, field, resolved.source, fix)
+    return resolved.value
+  }
+
+  #record(map: YAMLMap, field: string, line: number): Metadata | undefined {
+    return this.#nested(map, field, line, () => {
+      const values = new Map<string, unknown>()
+      for (const [index, { key, value }] of map.items.entries()) {
+        const name = this.#resolved(key)
+        if (isMergeKey(key)) {
+          if (index > 0) this.#error(line, `${field}.<<`, undefined, 'put it before all other fields, once')
+          this.#mergeValues(values, value, `${field}.<<`, line)
+        } else if (isScalar(name)) {
+          const at = `${field}.${name.source ?? name.value}`
+          this.#value(key, at, line)
+          values.set(String(name.value ?? ''), this.#value(value, at, line))
+        } else this.#error(line, field, undefined, 'give each field a text as its name')
+      }
+      return Object.fromEntries(values)
+    })
+  }
+
+  #mergeValues(values: Map<string, unknown>, merged: unknown, field: string, line: number): void {
+    for (const map of this.#mergedMaps(merged)) {
+      if (!isMap(map)) this.#error(line, field, this.#shown(map), 'give a map')
+      else {
+        for (const [name, value] of Object.entries(this.#record(map, field, line) ?? {})) {
+          this.#visit(map) // merged maps that merge others copy all of their values
+          if (!values.has(name)) values.set(name, value)
+        }
+      }
+    }
   }
 
   /** Fields of a map by name. An unknown name is an error; a known one in the wrong place has no effect. */
@@ -237,7 +317,9 @@ class ConfigReader {
       return NO_FIELDS
     }
     const fields = new Map<string, Field>()
-    for (const { key, value } of node.items) {
+    for (const pair of node.items) {
+      this.#visit(pair)
+      const { key, value } = pair
       const line = this.#document.lineOf(key) ?? parentLine ?? 1
       const name = isScalar(key) ? String(key.source ?? key.value) : ''
       const given = fields.get(name)
@@ -292,7 +374,7 @@ class ConfigReader {
   /** A map that replaces a merged one: envoyproxy/ratelimit keeps the keys that only the merged one has. */
   #requireSameKeys(replaced: unknown, by: unknown, field: string, line: number): void {
     const [before, after] = [this.#resolved(replaced), this.#resolved(by)]
-    if (!isMap(before) || !isMap(after)) return
+    if (!isMap(before) || !isMap(after) || before === after) return
     const given = new Set(this.#keysOf(after))
     for (const name of this.#keysOf(before)) {
       if (given.has(name)) continue
@@ -306,7 +388,9 @@ class ConfigReader {
   *#keysOf(map: unknown, seen: Set<unknown> = new Set()): Generator<string> {
     if (!isMap(map) || seen.has(map)) return
     seen.add(map)
-    for (const { key, value } of map.items) {
+    for (const pair of map.items) {
+      this.#visit(pair)
+      const { key, value } = pair
       if (isMergeKey(key)) for (const one of this.#mergedMaps(value)) yield* this.#keysOf(one, seen)
       else if (isScalar(key)) yield String(key.source ?? key.value)
     }
@@ -315,7 +399,11 @@ class ConfigReader {
   /** Values of a `<<`. */
   #mergedMaps(value: unknown): unknown[] {
     const node = this.#resolved(value)
-    return (isSeq(node) ? node.items : [node]).map((one) => this.#resolved(one))
+    return (isSeq(node) ? node.items : [node]).map((one) => {
+      const map = this.#resolved(one)
+      this.#visit(map)
+      return map
+    })
   }
 
   /** Text of a scalar as written: the value `1.0` stays `1.0`. Undefined if the field is absent. */
@@ -323,6 +411,7 @@ class ConfigReader {
     const given = fields.get(name)
     if (given === undefined) return undefined
     const node = this.#resolved(given.node)
+    this.#visit(node)
     if (isEmpty(node)) return ''
     if (isScalar(node)) return typeof node.value === 'string' ? node.value : String(node.source ?? node.value)
     this.#error(given.line, `${prefix}${name}`, this.#shown(node), 'give a text or a number')
@@ -339,14 +428,6 @@ class ConfigReader {
 
   #resolved(node: unknown): unknown {
     return isAlias(node) ? this.#document.resolve(node) : node
-  }
-
-  #valueOf(node: unknown): unknown {
-    try {
-      return (node as Node).toJS(this.#document.document, { maxAliasCount: ALIASES_MAX })
-    } catch {
-      return undefined // too many aliases
-    }
   }
 
   /** Scalars only: a map may be large. */
@@ -387,16 +468,4 @@ function leadingZeroFix(text: string): string {
   const decimal = Number(digits)
   if (Number.isNaN(octal) || octal === decimal) return `: write ${decimal}`
   return `: write ${octal}, as envoyproxy/ratelimit reads ${text}, or ${decimal}, as others do`
-}
-
-/** A `<<` after other fields: parsers differ in which of two values counts. */
-function lateMergeKeys(root: Node): FieldError[] {
-  const found: FieldError[] = []
-  visit(root, {
-    Map: (_, { items }) => {
-      if (items.some(({ key }, index) => index > 0 && isMergeKey(key)))
-        found.push({ field: '<<', value: undefined, fix: 'put it before all other fields, once' })
-    },
-  })
-  return found
 }

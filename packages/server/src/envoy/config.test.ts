@@ -99,7 +99,28 @@ describe('a configuration of envoyproxy/ratelimit', () => {
       'domain: d\ndescriptors:\n  - key: a\n    rate_limit: { unit: day, name: x, replaces: [{ name: x }] }',
       ...([4, 'descriptors[0].rate_limit.replaces[0].name', 'its own name'] as const),
     ],
-    ['domain: d\ndescriptors: &a\n  - key: x\n    descriptors: *a', 4, 'descriptors', 'nest at most 64'],
+    [
+      'domain: d\ndescriptors: &a\n  - key: x\n    descriptors: *a',
+      4,
+      'descriptors[0].descriptors',
+      'its anchor contains itself',
+    ],
+    [
+      'domain: d\ndescriptors: &a\n  - { key: x, descriptors: *a }\n  - { key: y, descriptors: *a }',
+      ...([4, 'descriptors[1].descriptors', 'its anchor contains itself'] as const),
+    ],
+    [
+      `domain: d\ndescriptors:\n  - key: x\n    ${LIMIT}\n    metadata: &m\n      a: *m`,
+      ...([6, 'descriptors[0].metadata.a', 'its anchor contains itself'] as const),
+    ],
+    [
+      'domain: d\ndescriptors:\n  - { key: x, metadata: &m { a: [1, { b: *m }] } }',
+      ...([3, 'descriptors[0].metadata.a[1].b', 'its anchor contains itself'] as const),
+    ],
+    [
+      'domain: d\ndescriptors:\n  - { key: x, metadata: &m { <<: *m, a: 1 } }',
+      ...([3, 'descriptors[0].metadata.<<', 'its anchor contains itself'] as const),
+    ],
     ['domain: d\n: [', 2, 'line 2', 'YAML syntax'],
     [`domain: d\nx: ${'['.repeat(300)}`, 1, 'file', 'nest at most'],
   ] as const)('rejects %j', ([text, line, field, fix]) => {
@@ -283,6 +304,85 @@ describe('aliases and merge keys', () => {
       return `  - &m${index} { ${before}key: k${index}, rate_limit: { unit: day, requests_per_unit: 1 } }`
     })
     expect(readConfig(`domain: d\ndescriptors:\n${maps.join('\n')}`).findings).toEqual([])
+  })
+})
+
+describe('aliases and merge keys that multiply a small text', () => {
+  const many = (count: number, part: (index: number) => string, separator = '\n') =>
+    Array.from({ length: count }, (_, index) => part(index)).join(separator)
+  const map = (name: string) => `{ ${many(500, (index) => `${name}${index}: 1`, ', ')} }`
+  const nodesOf = (nodes: readonly ConfigNode[]): ConfigNode[] =>
+    nodes.flatMap((node) => [node, ...nodesOf(node.children)])
+
+  it.for([
+    [
+      'doubling descriptors',
+      many(
+        40,
+        (i) => `- &l${i} { key: k${i}, descriptors: [${i === 0 ? '' : `*l${i - 1}, { <<: *l${i - 1}, value: z }`}] }`,
+      ),
+    ],
+    [
+      'doubling metadata',
+      many(40, (i) => `- { key: k${i}, metadata: &m${i} { ${i === 0 ? '' : `x: *m${i - 1}, y: *m${i - 1}`} } }`),
+    ],
+    [
+      'merged metadata',
+      `- { key: k, metadata: &m ${map('m')} }\n${many(200, (i) => `- { key: k${i}, metadata: { <<: *m, own: 1 } }`)}`,
+    ],
+    [
+      'replaced metadata',
+      `- &b { key: k, metadata: ${map('b')} }\n- { key: l, metadata: &m ${map('b')} }\n${many(
+        600,
+        (i) => `- { <<: *b, key: k${i}, metadata: *m }`,
+      )}`,
+    ],
+    [
+      'lists of merged maps',
+      [
+        '- &b { key: k }',
+        `- { <<: &l [${many(500, () => '*b', ', ')}], key: l }`,
+        many(500, (i) => `- { <<: *l, key: k${i} }`),
+      ].join('\n'),
+    ],
+    ['a long key', `- { key: &k ${'k'.repeat(100_000)} }\n${many(400, (i) => `- { key: *k, value: v${i} }`)}`],
+  ] as const)('%s are refused at the line where they are too many', ([, descriptors]) => {
+    const { domain, findings } = readConfig(`domain: d\ndescriptors:\n${descriptors}`)
+    expect(domain).toBeUndefined()
+    expect(findings).toMatchObject([
+      {
+        severity: 'error',
+        line: expect.toSatisfy((line) => line > 3),
+        fix: expect.stringContaining('use fewer aliases'),
+      },
+    ])
+  })
+
+  it('descriptors with aliases of one metadata share its value', () => {
+    const { domain, findings } = readConfig(
+      `domain: d\ndescriptors:\n- { key: k, metadata: &m ${map('m')} }\n` +
+        many(1000, (index) => `- { key: k${index}, metadata: *m }`),
+    )
+    expect(findings).toEqual([])
+    expect(new Set(nodesOf(domain?.children ?? []).map(({ metadata }) => metadata)).size).toBe(1)
+  })
+
+  it('thousands of descriptors may merge one map, and have the metadata that it has', () => {
+    const { domain, findings } = readConfig(
+      `domain: d\ndescriptors:\n- &base { key: k, metadata: { tier: 1, tags: [a] }, ${LIMIT} }\n` +
+        many(3000, (index) => `- { <<: *base, key: k${index} }`),
+    )
+    expect(findings).toEqual([])
+    expect(domain?.children.at(-1)).toMatchObject({ key: 'k2999', metadata: { tier: 1, tags: ['a'] } })
+  })
+
+  it('metadata has the values of its aliases, and of the maps that it merges', () => {
+    const metadata = '{ <<: [{ a: 1, b: 1 }, { a: 2, c: 2 }], b: 3, list: [*v, ~], __proto__: 4, 5: x }'
+    const { domain, findings } = readConfig(`domain: d\ndescriptors: [{ key: &v k, metadata: ${metadata} }]`)
+    expect(findings).toEqual([])
+    const value = JSON.parse('{ "5": "x", "a": 1, "b": 3, "c": 2, "list": ["k", null], "__proto__": 4 }')
+    expect(domain?.children[0]?.metadata).toEqual(value)
+    expect(Object.hasOwn(domain?.children[0]?.metadata ?? {}, '__proto__')).toBe(true)
   })
 })
 

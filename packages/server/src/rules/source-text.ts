@@ -1,7 +1,7 @@
 // Parses YAML or JSON, describes syntax errors, and finds the line of each field for error messages.
 
 import type { FieldError } from 'sluice'
-import { type Document, isMap, isPair, isScalar, isSeq, type Node, type Scalar, visit } from 'yaml'
+import { type Document, isMap, isPair, isScalar, isSeq, type Scalar, visit } from 'yaml'
 import { jsonErrorPosition, lineAndColumn } from '../text/json-error-position.ts'
 import { parseYaml, type YamlDocument, YamlTooComplex } from './yaml-document.ts'
 
@@ -77,15 +77,15 @@ const AMBIGUOUS: readonly (readonly [RegExp, string])[] = [
 ]
 
 /** Returns the fix for a scalar that other parsers read as another value, or that is too large to be exact. */
-function ambiguityOf({ type, source = '', value }: Scalar): string | undefined {
+export function ambiguityOf({ type, source = '', value }: Scalar): string | undefined {
   if (type !== 'PLAIN') return undefined
   const isInexact = typeof value === 'number' && Number.isInteger(value) && !Number.isSafeInteger(value)
   if (isInexact && /^[-+]?\d+$/.test(source)) return `write a number of at most 2^53, ${QUOTE_FIX}`
   return AMBIGUOUS.find(([pattern]) => pattern.test(source))?.[1]
 }
 
-/** Every scalar of a document, or of a part of it, that has an ambiguity: values, and names of fields. */
-export function ambiguousFields(root: Document | Node): FieldError[] {
+/** Every scalar of a document that has an ambiguity: values, and names of fields. */
+function ambiguousFields(root: Document): FieldError[] {
   const found: FieldError[] = []
   visit(root, {
     Scalar: (key, node, path) => {
