@@ -31,6 +31,18 @@ const FALSE: readonly string[] = ['false', 'no', 'n', 'off']
 const NUMBER = /^\+?(0|[1-9][\d_]*|0x[\da-f_]+|0o[0-7_]+|0b[01_]+)$/i
 const LEADING_ZERO = /^\+?0[\d_]+$/
 
+/** A text without this that is no YAML either is another kind of file. */
+const ROOT_KEY = /(^|[\s{,])["']?(domain|descriptors)["']?\s*:/
+const NO_CONFIGURATION: ConfigFinding = {
+  severity: 'error',
+  line: 1,
+  field: 'file',
+  value: undefined,
+  fix:
+    'not a configuration: give domain and descriptors, or move the file away. Every file of a folder is read, ' +
+    'whatever its name',
+}
+
 export type ReadConfig = {
   /** Undefined if the file has errors. */
   readonly domain: ConfigDomain | undefined
@@ -48,7 +60,7 @@ export function readConfig(text: string): ReadConfig {
   const syntax = document.mistakes.map(({ line, why }): ConfigFinding => {
     return { severity: 'error', line, field: `line ${line}`, value: undefined, fix: `fix the YAML syntax: ${why}` }
   })
-  if (syntax.length > 0) return { domain: undefined, findings: syntax }
+  if (syntax.length > 0) return { domain: undefined, findings: ROOT_KEY.test(text) ? syntax : [NO_CONFIGURATION] }
   const reader = new ConfigReader(document)
   try {
     const domain = reader.read()
@@ -95,10 +107,7 @@ class ConfigReader {
   read(): ConfigDomain {
     const root = this.#document.document.contents
     if (!isConfiguration(root)) {
-      const fix =
-        'not a configuration: give domain and descriptors, or move the file away. Every file of a folder is read, ' +
-        'whatever its name'
-      this.#error(this.#document.lineOf(root), 'file', undefined, fix)
+      this.findings.push(NO_CONFIGURATION)
       return { domain: '', line: 1, children: [] }
     }
     const fields = this.#fields(root, '', ROOT_KEYS)

@@ -54,7 +54,8 @@ describe('a configuration of envoyproxy/ratelimit', () => {
     })
   })
 
-  it.for(['', '# nothing', 'Ask the owner.', '- a', 'services: { web: {} }\nvolumes: {}'])(
+  const README = '# Limits\n\nSee [docs](x): *all* of it\n- a: b\n'
+  it.for(['', '# nothing', 'Ask the owner.', '- a', 'services: { web: {} }\nvolumes: {}', README])(
     '%j is no configuration: one error, whatever is in it',
     (text) => {
       const { domain, findings } = readConfig(text)
