@@ -20,9 +20,9 @@ const SYNC_OUTPUT_BYTES_MAX = 64 * 1024
 const WAITING_BYTES_MAX = 32 * 1024 * 1024
 /** Messages up to this size are read when they arrive. */
 const SMALL_BYTES_MAX = 4 * 1024
-/** Of other messages, so many bytes are read in one turn, or one message: they contain as many fields as one may. */
+/** Bytes of other messages that one turn reads, unless it reads a single one: as many fields as one may have. */
 const TURN_BYTES_MAX = 256 * 1024
-/** What gzip costs in a turn, with whatever it contains. */
+/** Cost of any gzip in a turn, beside what it contains. */
 const GZIP_TURN_BYTES = 2 * 1024
 
 const inThread = promisify(gunzip)
