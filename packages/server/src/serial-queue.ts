@@ -39,3 +39,16 @@ export class SerialQueue {
     this.#isRunning = false
   }
 }
+
+/** Runs tasks one at a time; those of several owners alternate, so that one with many does not hold up the others. */
+export class FairQueue<Owner extends object> {
+  readonly #all = new SerialQueue()
+  readonly #ofOwner = new WeakMap<Owner, SerialQueue>()
+
+  run<T>(owner: Owner, task: () => Promise<T>): Promise<T> {
+    const known = this.#ofOwner.get(owner)
+    const own = known ?? new SerialQueue()
+    if (known === undefined) this.#ofOwner.set(owner, own)
+    return own.run(() => this.#all.run(task))
+  }
+}

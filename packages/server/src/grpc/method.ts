@@ -3,7 +3,11 @@
 
 import { randomInt } from 'node:crypto'
 import type { MaybePromise } from 'sluice'
+import { ANONYMOUS_CALLER } from '../access/authenticator.ts'
 import type { ClientConnections } from '../access/client-connections.ts'
+import type { Caller } from '../access/roles.ts'
+
+export type { Caller }
 
 /** Statuses of gRPC that this server sends. */
 export type GrpcStatus =
@@ -86,8 +90,14 @@ export function roundTripMeasured(peer: Peer, ms: number): void {
 export type UnaryMethod = {
   readonly kind: 'unary'
   readonly path: string
+  /** Throws unless the caller may make the call: before its message is decompressed or read. Absent: anybody may. */
+  admit?(call: Call): Caller
   /** The message is valid only until the handler returns: it may be a view of the socket's buffer. */
-  handle(message: Uint8Array, call: Call): MaybePromise<Uint8Array>
+  handle(message: Uint8Array, call: Call, caller: Caller): MaybePromise<Uint8Array>
+}
+
+export function admitted(method: UnaryMethod, call: Call): Caller {
+  return method.admit === undefined ? ANONYMOUS_CALLER : method.admit(call)
 }
 
 /** Messages in both directions, until both ends are closed. */

@@ -1,10 +1,11 @@
 // Calls of the `node:http2` stack: reads the messages of one stream, calls its method and writes the answers.
 
 import type { ServerHttp2Stream } from 'node:http2'
-import { andThen, isPromise, type MaybePromise } from 'sluice'
-import { decompressed } from './compression.ts'
+import { andThen, isPromise } from 'sluice'
+import { wholeMessage } from './compression.ts'
 import { framed, MessageParser } from './message-parser.ts'
 import {
+  admitted,
   type Call,
   GrpcError,
   type StreamInput,
@@ -48,7 +49,9 @@ export function serveUnary({ stream, call, bytesMax, onError }: CallContext, met
     if (stream.headersSent || stream.destroyed) return
     if (message === undefined) return fail(notOne())
     try {
-      const answer = andThen(wholeMessage(parser, message, bytesMax), (whole) => method.handle(whole, call))
+      const caller = admitted(method, call)
+      const whole = wholeMessage(message, parser.isCompressed, bytesMax, call.peer)
+      const answer = andThen(whole, (bytes) => method.handle(bytes, call, caller))
       if (isPromise(answer)) answer.then((known) => answerCall(stream, known), fail)
       else answerCall(stream, answer)
     } catch (error) {
@@ -81,9 +84,8 @@ export function serveStream({ stream, call, bytesMax, onError }: CallContext, me
     if (isBusy || output.isEnded) return
     try {
       for (let message = parser.next(); message !== undefined; message = parser.next()) {
-        const pending = andThen(wholeMessage(parser, message, bytesMax), (whole) => {
-          return output.isEnded ? undefined : input.message(whole)
-        })
+        const whole = wholeMessage(message, parser.isCompressed, bytesMax, call.peer)
+        const pending = andThen(whole, (bytes) => (output.isEnded ? undefined : input.message(bytes)))
         if (output.isEnded) return
         if (!isPromise(pending)) continue
         isBusy = true
@@ -114,11 +116,6 @@ export function serveStream({ stream, call, bytesMax, onError }: CallContext, me
     output.abandon()
     input.cancel()
   })
-}
-
-/** The last message of the parser. Throws or rejects with GrpcError if it cannot be decompressed. */
-function wholeMessage({ isCompressed }: MessageParser, message: Buffer, bytesMax: number): MaybePromise<Uint8Array> {
-  return isCompressed ? decompressed(message, bytesMax) : message
 }
 
 class NodeOutput implements StreamOutput {

@@ -2,7 +2,9 @@
 
 import { isPromise, type MaybePromise } from 'sluice'
 import {
+  admitted,
   type Call,
+  type Caller,
   GRPC_STATUS,
   GrpcError,
   type GrpcStatus,
@@ -44,26 +46,38 @@ export function servedMethod(method: Method, counts: CallCounts): Method {
 
 function servedUnary(method: UnaryMethod, counts: CallCounts): UnaryMethod {
   const ended = counts.of(method.path)
-  return { ...method, handle: (message, call) => handle(method, message, call, ended) }
+  const failed = (error: unknown): never => {
+    const known = grpcErrorOf(error)
+    ended[known?.status ?? 'internal'] += 1
+    throw known ?? error
+  }
+  return {
+    ...method,
+    admit: (call) => {
+      try {
+        return admitted(method, call)
+      } catch (error) {
+        return failed(error)
+      }
+    },
+    handle: (message, call, caller) => handle(method, message, call, caller, ended, failed),
+  }
 }
 
 function handle(
   method: UnaryMethod,
   message: Uint8Array,
   call: Call,
+  caller: Caller,
   ended: Record<GrpcStatus, number>,
+  failed: (error: unknown) => never,
 ): MaybePromise<Uint8Array> {
-  const failed = (error: unknown): never => {
-    const known = grpcErrorOf(error)
-    ended[known?.status ?? 'internal'] += 1
-    throw known ?? error
-  }
   const answered = (answer: Uint8Array) => {
     ended.ok += 1
     return answer
   }
   try {
-    const answer = method.handle(message, call)
+    const answer = method.handle(message, call, caller)
     if (isPromise(answer)) return withinTimeout(answer, call).then(answered, failed)
     return answered(answer)
   } catch (error) {

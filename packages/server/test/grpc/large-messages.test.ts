@@ -4,11 +4,15 @@
 import { randomBytes } from 'node:crypto'
 import { gzipSync } from 'node:zlib'
 import { decodeReplies, encodeRequests, type WireRequest } from 'sluice/remote-wire'
-import { describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { FIELDS_MAX } from '../../../sluice/src/remote/protobuf.ts'
-import { decompressed } from '../../src/grpc/compression.ts'
+import { wholeMessage } from '../../src/grpc/compression.ts'
+import type { Peer, UnaryMethod } from '../../src/grpc/method.ts'
 import { ProtobufReader, ProtobufWriter } from '../../src/grpc/protobuf.ts'
+import { STACKS } from '../../src/grpc/stacks.ts'
 import { ADMIN_TOKEN } from '../service.ts'
+import { echoForTest } from './http2/echo-server.ts'
+import { callBlock, END_HEADERS, END_STREAM, frame, message as framedMessage, RawClient } from './http2/raw-client.ts'
 import {
   CheckManyRequest,
   CheckManyResponse,
@@ -27,7 +31,7 @@ const EXCHANGE = '/sluice.v1.Leases/Exchange'
 const QUOTAS = '/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas'
 const CHECK = `${RATE_LIMITER}/Check`
 const CHECK_STREAM = `${RATE_LIMITER}/CheckStream`
-const [OK, INVALID] = [0, 3]
+const [OK, INVALID, UNAUTHENTICATED] = [0, 3, 16]
 const MIB = 2 ** 20
 const GZIP = { 'grpc-encoding': 'gzip' }
 const ADMIN = { authorization: `Bearer ${ADMIN_TOKEN}` }
@@ -42,16 +46,97 @@ function repeated(count: number, within: number): Uint8Array {
   return within === 0 ? bytes : new ProtobufWriter().bytes(within, bytes).finish()
 }
 
+function peer(): Peer {
+  return { address: '192.0.2.1', certificateSubject: undefined }
+}
+
+function nextTurn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve))
+}
+
+/** The number of the current turn of the event loop, until the test ends. */
+function countTurns(): () => number {
+  let turn = 0
+  const next = () => {
+    turn += 1
+    immediate = setImmediate(next)
+  }
+  let immediate = setImmediate(next)
+  onTestFinished(() => clearImmediate(immediate))
+  return () => turn
+}
+
+/** Count of the most frequent item. */
+function mostOf(items: readonly number[]): number {
+  return Math.max(...items.map((item) => items.filter((other) => other === item).length))
+}
+
+describe('messages that arrive in one turn', () => {
+  // The turn before may have read messages.
+  beforeEach(() => nextTurn())
+
+  test('short gzip of a long message is not decompressed in the turn in which it arrives', async () => {
+    const bomb = gzipSync(Buffer.alloc(4 * MIB))
+    expect(bomb.length).toBeLessThan(5000)
+    const whole = wholeMessage(bomb, true, 4 * MIB, peer())
+    expect(whole).toBeInstanceOf(Promise)
+    expect(await whole).toHaveLength(4 * MIB)
+    await nextTurn()
+    expect(wholeMessage(gzipSync(Buffer.alloc(64 * 1024)), true, 4 * MIB, peer())).toHaveLength(64 * 1024)
+    const longer = wholeMessage(gzipSync(Buffer.alloc(64 * 1024 + 1)), true, 4 * MIB, peer())
+    expect(longer).toBeInstanceOf(Promise)
+    expect(await longer).toHaveLength(64 * 1024 + 1)
+  })
+
+  test('long gzip of nothing is not decompressed in the turn in which it arrives', async () => {
+    const empty = Buffer.concat(times(300, () => gzipSync('')))
+    const whole = wholeMessage(empty, true, 4 * MIB, peer())
+    expect(whole).toBeInstanceOf(Promise)
+    expect(await whole).toHaveLength(0)
+  })
+
+  test('100 small messages of gzip, and any number of plain ones, are read at once', () => {
+    const small = gzipSync(Buffer.alloc(300, 'x'))
+    for (const whole of times(100, () => wholeMessage(small, true, 4 * MIB, peer()))) expect(whole).toHaveLength(300)
+    const plain = Buffer.alloc(4096)
+    for (const whole of times(1000, () => wholeMessage(plain, false, 4 * MIB, peer()))) expect(whole).toBe(plain)
+  })
+
+  test('gzip of 60 KiB is decompressed at once for 256 KiB of a turn, the rest in the thread', async () => {
+    const bomb = gzipSync(Buffer.alloc(60 * 1024))
+    const all = times(50, () => wholeMessage(bomb, true, 4 * MIB, peer()))
+    expect(all.filter((whole) => !(whole instanceof Promise)).length).toBeLessThanOrEqual(5)
+    for (const whole of await Promise.all(all)) expect(whole).toHaveLength(60 * 1024)
+  })
+
+  test.each([
+    ['plain', false, (bytes: number) => Buffer.alloc(bytes)],
+    ['compressed', true, (bytes: number) => gzipSync(Buffer.alloc(bytes))],
+  ])('large %s messages are read in a turn each, and connections alternate', async (_name, isCompressed, make) => {
+    const turnOf = countTurns()
+    const [many, few] = [peer(), peer()]
+    const read: { turn: number; from: Peer }[] = []
+    const large = make(300 * 1024)
+    const send = async (from: Peer) => {
+      await wholeMessage(large, isCompressed, 4 * MIB, from)
+      read.push({ turn: turnOf(), from })
+    }
+    await Promise.all([...times(10, () => send(many)), send(few)])
+    expect(mostOf(read.map(({ turn }) => turn))).toBe(1)
+    expect(read.findIndex(({ from }) => from === few)).toBeLessThan(4)
+  })
+})
+
 test('long gzip that waits for the thread is bounded, and accepted again when it has been read', async () => {
   const long = gzipSync(randomBytes(4 * MIB - 10_000))
   const waiting: unknown[] = []
   const flood = () => {
-    for (let count = 0; count < 20; count += 1) waiting.push(decompressed(long, 4 * MIB))
+    for (let count = 0; count < 20; count += 1) waiting.push(wholeMessage(long, true, 4 * MIB, peer()))
   }
   expect(flood).toThrow('too many compressed messages wait')
   expect(waiting.length).toBeGreaterThan(7)
   await Promise.all(waiting)
-  expect(await decompressed(long, 4 * MIB)).toHaveLength(4 * MIB - 10_000)
+  expect(await wholeMessage(long, true, 4 * MIB, peer())).toHaveLength(4 * MIB - 10_000)
 })
 
 describe.each(STACK_NAMES)('on the %s stack', (stack) => {
@@ -76,6 +161,47 @@ describe.each(STACK_NAMES)('on the %s stack', (stack) => {
     expect(refused).toMatchObject({ status: INVALID, detail: expect.stringContaining('at most 120000 fields') })
     const { status, detail } = await client.call(path, repeated(FIELDS_MAX - 1, within), ADMIN)
     expect([status, detail], 'as many as are accepted').not.toContain('fields in one message')
+  })
+
+  test.each([
+    `${RATE_LIMITER}/Check`,
+    `${RATE_LIMITER}/CheckMany`,
+    `${RATE_LIMITER}/Refund`,
+    `${RATE_LIMITER}/Explain`,
+    SHOULD_RATE_LIMIT,
+    EXCHANGE,
+  ])('a call of %s without a token is refused before its message is decompressed', async (path) => {
+    const { client } = await serveGrpc(stack, RULES, { checks: 'token' })
+    const notGzip = Buffer.from('hello')
+    expect((await client.call(path, notGzip, GZIP, 1)).status).toBe(UNAUTHENTICATED)
+    const admitted = await client.call(path, notGzip, { ...GZIP, ...ADMIN }, 1)
+    expect(admitted.detail).toBe('malformed message: it is not valid gzip')
+  })
+
+  test('messages that one read of the socket completes are handled in several turns, and answered', async () => {
+    const turnOf = countTurns()
+    const turns: number[] = []
+    const path = '/echo.Echo/Turns'
+    const handle = () => {
+      turns.push(turnOf())
+      return Buffer.alloc(0)
+    }
+    const method: UnaryMethod = { kind: 'unary', path, handle }
+    const { port } = await echoForTest({ create: STACKS[stack], methods: [method] })
+    const client = await RawClient.open(port)
+    onTestFinished(() => client.close())
+    const ids = times(16, (index) => 1 + 2 * index)
+    const body = framedMessage(Buffer.alloc(60_000))
+    for (const id of ids) {
+      client.send(frame('HEADERS', END_HEADERS, id, callBlock(path)))
+      for (let at = 0; at < body.length; at += 16_000) {
+        client.send(frame('DATA', 0, id, body.subarray(at, at + 16_000)))
+      }
+    }
+    client.send(...ids.map((id) => frame('DATA', END_STREAM, id)))
+    for (const id of ids) expect(await client.stream(id)).toMatch(/^HEADERS .*HEADERS\+END$/)
+    expect(turns).toHaveLength(16)
+    expect(mostOf(turns), 'four times 60,000 bytes').toBeLessThanOrEqual(4)
   })
 
   test('gzip is accepted, in any mix with plain messages, and answered in order', async () => {

@@ -3,6 +3,7 @@
 import { createLimiter, type Limiter, memoryStore, type Store } from 'sluice'
 import { type FakeClock, fakeClock } from 'sluice/testing'
 import { onTestFinished } from 'vitest'
+import { ANONYMOUS_CALLER } from '../../src/access/authenticator.ts'
 import { readConfig } from '../../src/envoy/config-reader.ts'
 import { DescriptorTree } from '../../src/envoy/descriptor-tree.ts'
 import {
@@ -157,7 +158,7 @@ export function rateLimits(configs: readonly string[], options: Options = {}): R
     new CallCounts(),
   ) as UnaryMethod
   const call: Call = { ...CALL, timeoutMs: options.timeoutMs }
-  const send = async (message: Uint8Array) => readResponse(await method.handle(message, call))
+  const send = async (message: Uint8Array) => readResponse(await method.handle(message, call, ANONYMOUS_CALLER))
   return {
     clock,
     limiter,

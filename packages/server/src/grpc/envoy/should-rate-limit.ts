@@ -14,9 +14,8 @@ export function shouldRateLimit(decide: DecideRateLimit, access: Pick<GrpcAccess
   return {
     kind: 'unary',
     path: SHOULD_RATE_LIMIT,
-    handle: (message, call) => {
-      access.require(call, 'check')
-      return andThen(decide(readRateLimitRequest(message), expiresMsOf(call)), writeRateLimitResponse)
-    },
+    admit: (call) => access.require(call, 'check'),
+    handle: (message, call) =>
+      andThen(decide(readRateLimitRequest(message), expiresMsOf(call)), writeRateLimitResponse),
   }
 }

@@ -35,7 +35,7 @@ export class Inbox {
     this.#end += to - from
   }
 
-  /** Removes the first message, which must be complete. The view is valid until the next `append`. */
+  /** Removes the first message, which must be complete. The view stays as it is: `append` never overwrites. */
   take(): Buffer {
     const start = this.#start + PREFIX_BYTES
     const end = start + this.messageBytes

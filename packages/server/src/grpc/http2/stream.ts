@@ -2,8 +2,16 @@
 // complete messages to the method, and its answer to the sender.
 
 import { isPromise, type MaybePromise } from 'sluice'
-import { decompressed, flagProblem } from '../compression.ts'
-import { GrpcError, messageTooLarge, type StreamInput, type StreamOutput, type UnaryMethod } from '../method.ts'
+import { flagProblem, wholeMessage } from '../compression.ts'
+import {
+  admitted,
+  type Caller,
+  GrpcError,
+  messageTooLarge,
+  type StreamInput,
+  type StreamOutput,
+  type UnaryMethod,
+} from '../method.ts'
 import type { BufferedBytes } from './buffered-bytes.ts'
 import type { Expiring } from './deadlines.ts'
 import { CODE, type Code, WINDOW_DEFAULT } from './frames.ts'
@@ -101,7 +109,7 @@ export class ServerStream implements Outgoing, Expiring, StreamOutput {
       if (isEnd && this.#inbox === undefined && isWholeMessage(bytes, start, end)) {
         const length = end - start - PREFIX_BYTES
         if (length > this.#host.messageBytesMax) this.stop(messageTooLarge(length, this.#host.messageBytesMax))
-        else this.#call(method, bytes.subarray(start + PREFIX_BYTES, end))
+        else this.#call(method, bytes.subarray(start + PREFIX_BYTES, end), this.#admitted(method))
       } else {
         this.#collect(bytes, start, end)
         if (!this.#isRefused() && isEnd) this.#callCollected(method)
@@ -210,11 +218,22 @@ export class ServerStream implements Outgoing, Expiring, StreamOutput {
 
   // Unary methods
 
-  #call(method: UnaryMethod, message: Uint8Array): void {
+  /** Undefined: the call has failed. */
+  #admitted(method: UnaryMethod): Caller | undefined {
     this.#host.worked()
-    if (this.#failIfUnread()) return
+    if (this.#failIfUnread()) return undefined
     try {
-      const answer = method.handle(message, this.request.call)
+      return admitted(method, this.request.call)
+    } catch (error) {
+      this.#failWith(error)
+      return undefined
+    }
+  }
+
+  #call(method: UnaryMethod, message: Uint8Array, caller: Caller | undefined): void {
+    if (caller === undefined) return
+    try {
+      const answer = method.handle(message, this.request.call, caller)
       if (isPromise(answer)) this.#wait(answer)
       else this.#answer(answer)
     } catch (error) {
@@ -252,17 +271,22 @@ export class ServerStream implements Outgoing, Expiring, StreamOutput {
       this.fail(new GrpcError('unimplemented', 'the request of a unary method is one complete message'))
       return
     }
+    if (inbox.bytes > PREFIX_BYTES + inbox.messageBytes) {
+      this.fail(new GrpcError('unimplemented', 'a unary method takes one message, not several'))
+      return
+    }
+    const caller = this.#admitted(method)
+    if (caller === undefined) return
     const message = this.#take(inbox)
-    if (inbox.bytes > 0) this.fail(new GrpcError('unimplemented', 'a unary method takes one message, not several'))
-    else if (isPromise(message)) this.#callLater(method, message)
-    else if (message !== undefined) this.#call(method, message)
+    if (isPromise(message)) this.#callLater(method, message, caller)
+    else if (message !== undefined) this.#call(method, message, caller)
   }
 
-  #callLater(method: UnaryMethod, message: Promise<Uint8Array | undefined>): void {
+  #callLater(method: UnaryMethod, message: Promise<Uint8Array | undefined>, caller: Caller): void {
     this.#isBusy = true
     message.then((whole) => {
       this.#settled()
-      if (whole !== undefined && !this.isClosed) this.#call(method, whole)
+      if (whole !== undefined && !this.isClosed) this.#call(method, whole, caller)
     })
   }
 
@@ -354,21 +378,21 @@ export class ServerStream implements Outgoing, Expiring, StreamOutput {
 
   /** The first message. Undefined: it cannot be decompressed, and the call has failed. */
   #take(inbox: Inbox): MaybePromise<Uint8Array | undefined> {
-    const { bytes, flag } = inbox
+    const { flag } = inbox
     const message = inbox.take()
-    this.#host.inboxBytes.add(inbox.bytes - bytes)
-    return flag === 0 ? message : this.#decompressed(message)
-  }
-
-  #decompressed(message: Uint8Array): MaybePromise<Uint8Array | undefined> {
+    const { inboxBytes, messageBytesMax } = this.#host
+    const release = () => inboxBytes.add(-PREFIX_BYTES - message.length)
     const failed = (error: unknown) => {
-      this.stop(error as GrpcError) // decompressed throws no other
+      this.stop(error as GrpcError) // wholeMessage throws no other
       return undefined
     }
     try {
-      const whole = decompressed(message, this.#host.messageBytesMax)
-      return isPromise(whole) ? whole.catch(failed) : whole
+      const whole = wholeMessage(message, flag !== 0, messageBytesMax, this.request.call.peer)
+      if (isPromise(whole)) return whole.finally(release).catch(failed)
+      release()
+      return whole
     } catch (error) {
+      release()
       return failed(error)
     }
   }

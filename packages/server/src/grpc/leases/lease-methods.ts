@@ -32,8 +32,8 @@ export function createLeaseMethods(deps: ExchangeDeps, access: LeaseAccess): Lea
       {
         kind: 'unary',
         path: EXCHANGE_PATH,
-        handle: async (message, call) => {
-          const caller = access.callerOf(call)
+        admit: access.callerOf,
+        handle: async (message, call, caller) => {
           const expiresMs = expiresMsOf(call)
           const replies = await exchange.handle(await readRequests(message), caller, expiresMs)
           return inSlices(encodeReplies(replies), SLICE_MS)

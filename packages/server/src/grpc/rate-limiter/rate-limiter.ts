@@ -71,8 +71,8 @@ function checkMethod({ access, checks, headers }: RateLimiterDeps): Method {
   return {
     kind: 'unary',
     path: pathOf('Check'),
-    handle: (message, call) => {
-      const caller = access.require(call, 'check')
+    admit: (call) => access.require(call, 'check'),
+    handle: (message, call, caller) => {
       const body = bodyOf(readCheck(new ProtobufReader(message)))
       const writer = new ProtobufWriter()
       const written = checks.checkBody(body, caller, writeTo(writer), undefined, expiresMsOf(call))
@@ -137,8 +137,8 @@ function checkManyMethod(deps: RateLimiterDeps): Method {
   return {
     kind: 'unary',
     path,
-    handle: async (message, call) => {
-      const caller = deps.access.require(call, 'check')
+    admit: (call) => deps.access.require(call, 'check'),
+    handle: async (message, call, caller) => {
       const expiresMs = expiresMsOf(call)
       const checks = await inSlices(readChecks(Buffer.from(message)), BATCH_SLICE_MS)
       // Checks start before the first one is awaited, so that those of a slice share round trips to a remote store.
@@ -198,8 +198,8 @@ function otherMethods({ access, limiter, refund, clock }: RateLimiterDeps): Meth
     {
       kind: 'unary',
       path: pathOf('Refund'),
-      handle: async (message, call) => {
-        const caller = access.require(call, 'check')
+      admit: (call) => access.require(call, 'check'),
+      handle: async (message, _call, caller) => {
         const { left_out: leftOut = [] } = await refund(readRefund(new ProtobufReader(message)), caller)
         const writer = new ProtobufWriter().bool(1, true)
         for (const limit of leftOut) writer.string(2, limit, true)
@@ -209,8 +209,8 @@ function otherMethods({ access, limiter, refund, clock }: RateLimiterDeps): Meth
     {
       kind: 'unary',
       path: pathOf('Explain'),
-      handle: async (message, call) => {
-        access.require(call, 'viewer')
+      admit: (call) => access.require(call, 'viewer'),
+      handle: async (message) => {
         const explained = await explainBody(limiter, bodyOf(readCheck(new ProtobufReader(message))))
         const writer = new ProtobufWriter()
         writeExplainResponse(writer, explained, clock.nowUs(), activeRules())
