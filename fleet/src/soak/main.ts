@@ -9,12 +9,12 @@ import { dashboard } from './dashboard.ts'
 import { events } from './events.ts'
 import { logShipping } from './log-shipping.ts'
 import { otlp } from './otlp.ts'
-import { quotas } from './quotas.ts'
 import { reconnect } from './reconnect.ts'
 import { reshard } from './reshard.ts'
 import { rollingRestart } from './rolling-restart.ts'
 import { rollingUpgrade } from './rolling-upgrade.ts'
 import { rollouts } from './rollouts.ts'
+import { clients, quotas } from './server-tests.ts'
 
 /** Sizes; the short version is for `npm test`. */
 const LONG = {
@@ -47,6 +47,7 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
   events: (size, end) => events(size === LONG ? EVENTS_LONG : EVENTS_SHORT, end),
   'log-shipping': ({ events }) => logShipping(events),
   otlp: ({ requests }) => otlp(requests),
+  clients: async () => clients(),
   quotas: async (size) => quotas(size === LONG ? 180 : 60),
   rollouts: ({ rollouts: runs, seconds }) => rollouts({ runs, stepSeconds: seconds === LONG.seconds ? 40 : 20 }),
 }
@@ -63,6 +64,7 @@ const HELP = `Usage: npm run soak -- [--short] [${Object.keys(SCENARIOS).join('|
   log-shipping     JSON lines to a real Elasticsearch with the rsyslog configuration of the docs
   rollouts         bad, harmless and spiky rule changes, and silence, on four nodes, with the default guard
   otlp             traces and metrics sent to a real OpenTelemetry collector (built with Go)
+  clients          clients in Go, Java and Python, built with their tools, against the gRPC port and the gateway
   quotas           three minutes of load through one and three real Envoys with quotas (RLQS), fetched with pip
 
   --short          a few seconds of each (dashboard, quotas: a minute); events: all sinks together only

@@ -6,6 +6,8 @@ describe('a client that the user typed', () => {
   it.each([
     ['alice', 'user', 'user', 'alice'],
     [' tenant:acme ', 'user', 'tenant', 'acme'],
+    ['api_key:k:9', 'user', 'api_key', 'k:9'],
+    ['user:203.0.113.9', 'ip', 'user', '203.0.113.9'],
     ['203.0.113.9', 'user', 'ip', '203.0.113.9'],
     ['2001:DB8:0:0::1', 'user', 'ip', '2001:db8::1'],
     ['::1', 'user', 'ip', '::1'],

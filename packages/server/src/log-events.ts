@@ -14,6 +14,11 @@ export const LOG_EVENTS = {
   stopping: { level: 'info', message: 'stopping; /readyz returns 503', fields: ['signal', 'drain_ms'] },
   stopped: { level: 'info', message: 'stopped', fields: [] },
   stop_forced: { level: 'error', message: 'stopping took too long; exiting with work left', fields: ['left'] },
+  envoy_variables_adopted: {
+    level: 'info',
+    message: 'variables of envoyproxy/ratelimit give settings',
+    fields: ['settings'],
+  },
   setting_unknown: { level: 'warn', message: 'variable ignored', fields: ['reason'] },
   check_token_missing: {
     level: 'warn',
@@ -64,8 +69,13 @@ export const LOG_EVENTS = {
   },
   envoy_domains: {
     level: 'info',
-    message: 'domains of envoy that have limits; all others are unlimited',
-    fields: ['configured', 'rules'],
+    message: 'domains of envoy that have limits',
+    fields: ['configured', 'rules', 'others'],
+  },
+  envoy_shadow_mode: {
+    level: 'warn',
+    message: 'shadow mode of envoy is on; requests of the envoy configuration are counted, but none is refused',
+    fields: [],
   },
   envoy_domain_unlimited: {
     level: 'warn',

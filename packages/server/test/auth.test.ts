@@ -63,8 +63,13 @@ describe('forward auth', () => {
     const refused = await send(AUTH, { headers: { ...NGINX, accept: 'application/json' } })
     expect(refused).toMatchObject({ status: 429, body: same })
     expect(refused.headers.has('sluice-refusal')).toBe(false)
-    const header = (await send(`${AUTH}?refused=403`, { headers: NGINX })).headers.get('sluice-refusal') ?? ''
-    expect(JSON.parse(header)).toMatchObject({ status: 429, ...same })
+    const browser = { ...NGINX, accept: 'text/html' }
+    expect((await send(AUTH, { headers: browser })).headers.get('content-type')).toMatch(/^text\/plain\b/)
+    const header = (await send(`${AUTH}?refused=403`, { headers: browser })).headers.get('sluice-refusal') ?? ''
+    expect(JSON.parse(header), 'the document, also for a client that prefers text').toMatchObject({
+      status: 429,
+      ...same,
+    })
   })
 
   test('?refused=403 is for a proxy that forwards no other status', async () => {

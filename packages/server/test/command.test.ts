@@ -1,14 +1,15 @@
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
-import { writeFileSync } from 'node:fs'
+import { readdirSync, writeFileSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
+import { join } from 'node:path'
 import { text as readText } from 'node:stream/consumers'
 import { startRedis } from 'sluice/testing'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { COMMANDS } from '../src/cli/commands.ts'
 import { programHelp } from '../src/cli/help.ts'
 import { VERSION } from '../src/package-facts.ts'
-import { emptyDataDir } from './databases.ts'
+import { emptyDataDir, temporaryFolder } from './databases.ts'
 import { preloading, type Running, run, start } from './process.ts'
 import { ADMIN_TOKEN, CHECK, clientOf, RULES, ruleFile } from './service.ts'
 
@@ -39,6 +40,27 @@ describe('the command', () => {
     expect(code).toBe(2)
     expect(stderr).toContain(`${path}:3: rules[0].limit: give a whole number`)
     expect(stderr).toContain(`${path}:4: rules[0].window_seconds: give seconds`)
+  })
+
+  test('a file that is no Envoy configuration is one error, under a heading of its own, with exit code 2', () => {
+    const folder = temporaryFolder()
+    writeFileSync(join(folder, 'README.md'), '# Limits\n\nAsk the owner.\n')
+    const { code, stderr } = run(['--envoy-config', folder, '--rules', ruleFile(ONE)])
+    const [heading, ...errors] = stderr.trimEnd().split('\n')
+    expect({ code, heading }).toEqual({ code: 2, heading: 'sluice: invalid Envoy configuration' })
+    expect(errors).toEqual([expect.stringMatching(/README\.md: file: not a configuration: /)])
+  })
+
+  test('a start that is interrupted while it creates the database says so, and leaves no folder', () => {
+    const dataDir = temporaryFolder()
+    const interrupted =
+      "import { mkdirSync } from 'node:fs'; const [, program, folder] = process.argv; " +
+      "if (program?.endsWith('create-database.mjs')) { mkdirSync(folder); process.kill(process.pid, 'SIGTERM') }"
+    const { code, stderr } = run(['--port', '0'], { ...preloading(interrupted), SLUICE_DATA_DIR: dataDir })
+    expect({ code, stderr: stderr.trimEnd() }).toEqual({
+      ...{ code: 1, stderr: expect.stringContaining('sluice: the start was interrupted by SIGTERM while it created') },
+    })
+    expect(readdirSync(dataDir).filter((name) => name.includes('.new-'))).toEqual([])
   })
 
   test('a long rule file is parsed in a thread, and its errors still have line numbers', async () => {
@@ -130,7 +152,7 @@ test('flags, environment and file reach the running service; unknown variables a
   const path = ruleFile(ONE)
   const envoy = ruleFile('domain: d\ndescriptors: [{ key: k, rate_limit: { unit: year, requests_per_unit: 0 } }]\n')
   const { address, output } = await start(['--log-level', 'debug', '--admin-token', ADMIN_TOKEN], {
-    ...{ SLUICE_RULES: path, SLUICE_RULEZ: 'x', SLUICE_ENVOY_CONFIG: envoy },
+    ...{ SLUICE_RULES: path, SLUICE_RULEZ: 'x', SLUICE_API_PORT: '1', SLUICE_ENVOY_CONFIG: envoy },
     ...{ SHADOW_MODE: 'true', LOCAL_CACHE_SIZE_IN_BYTES: '1' },
   })
   const { check, get, post } = clientOf(address)
@@ -145,11 +167,19 @@ test('flags, environment and file reach the running service; unknown variables a
       .stderr.trim()
       .split('\n')
       .map((line) => JSON.parse(line))
+    expect(lines.find(({ event }) => event === 'envoy_variables_adopted')).toMatchObject({
+      settings: ['SHADOW_MODE: --envoy-shadow-mode on'],
+    })
+    expect(lines.find(({ event }) => event === 'envoy_domains')).toMatchObject({ configured: ['d'], rules: [] })
     expect(lines.map(({ event, reason = '' }) => `${event} ${reason}`.trim())).toEqual([
       'setting_unknown SLUICE_RULEZ is not a setting; did you mean "SLUICE_RULES"?',
+      'setting_unknown SLUICE_API_PORT has no effect: it is a setting of sluice gateway only',
       'setting_unknown LOCAL_CACHE_SIZE_IN_BYTES of envoyproxy/ratelimit is not read; ' +
         'not supported: refused requests reach Redis too',
+      'envoy_variables_adopted',
       'envoy_config_applied',
+      'envoy_domains',
+      'envoy_shadow_mode',
       'listening',
       'check_refused',
       'rules_applied',

@@ -1,6 +1,7 @@
 // The service as users run it, under load, while its Redis is killed and restarted: every check is answered, and names
 // the source of its decision.
 
+import { Redis } from 'ioredis'
 import { type RedisProcess, startRedis } from 'sluice/testing'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { start } from './process.ts'
@@ -81,6 +82,13 @@ test('an outage without traffic is in the log, the metric and /readyz, and so is
   await vi.waitFor(async () => {
     expect(await ofNamed('breaker_closed')).toEqual([0, 'ready', [], 1])
     expect(await ofGlobal('global_breaker_closed')).toEqual([0, 'ready', [], 1])
+  }, PATIENTLY)
+  const admin = new Redis(redis?.url ?? '')
+  onTestFinished(() => admin.disconnect())
+  await admin.replicaof('127.0.0.1', 1) // it still reads
+  const ofDefault = (event: string) => state(plain, 'sluice_breaker_open\\{store="default",server="all"\\}', event)
+  await vi.waitFor(async () => {
+    expect(await ofDefault('breaker_opened')).toEqual([1, 'degraded', ['store: STORE_UNAVAILABLE'], 2])
   }, PATIENTLY)
 })
 

@@ -393,6 +393,21 @@ describe('variables of envoyproxy/ratelimit', () => {
     expect(settingsOf(CONFIG, off)).toMatchObject({ envoyShadowMode: 'off', envoyHeaders: 'off' })
   })
 
+  test('those that give a setting are named with its flag and value', () => {
+    const adopted = (args: string[], env: Record<string, string>) => {
+      const command = readCommand(args, env)
+      return command.kind === 'serve' && command.adopted
+    }
+    const given = { SHADOW_MODE: 'true', QUOTA_MODE: '0', CACHE_KEY_PREFIX: 'blue:', SLUICE_PORT: '1' }
+    expect(adopted(CONFIG, given)).toEqual([
+      'SHADOW_MODE: --envoy-shadow-mode on',
+      'QUOTA_MODE: --envoy-quota-mode off',
+      'CACHE_KEY_PREFIX: --envoy-key-prefix blue:',
+    ])
+    expect(adopted([...CONFIG, '--envoy-shadow-mode', 'off'], { SHADOW_MODE: 'true' })).toEqual([])
+    expect(adopted([], given)).toEqual([])
+  })
+
   test('an invalid value is an error that names the variable', () => {
     expect(faultsOf(CONFIG, { SHADOW_MODE: 'on', LIMIT_LIMIT_HEADER: 'a b' })).toEqual([
       'SHADOW_MODE: use true or false (got "on")',

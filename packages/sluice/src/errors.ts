@@ -102,7 +102,7 @@ function isScalar(value: unknown): boolean {
 }
 
 function described(value: unknown): string {
-  if (typeof value === 'string') return `a string of ${value.length} characters`
+  if (typeof value === 'string') return `a string of ${value.length} ${value.length === 1 ? 'character' : 'characters'}`
   if (Array.isArray(value)) return `a list of ${value.length}`
   if (typeof value !== 'object' || value === null) return `a ${typeof value}`
   const className: unknown = Object.getPrototypeOf(value)?.constructor?.name

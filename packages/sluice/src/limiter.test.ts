@@ -385,6 +385,20 @@ describe('invalid facts', () => {
     await expect(limiter.peek(subject as Subject)).rejects.toBeInstanceOf(LimiterError)
   })
 
+  test.each([
+    [0, 'got 0'],
+    ['0', 'got 0'],
+    ['1.5', 'got 1.5'],
+    ['x', 'got a string of 1 character)'],
+    ['Infinity', 'got a string of 8 characters)'],
+  ])(
+    'an error about a cost in an attribute shows numbers, also as text, and withholds other text: %j',
+    (size, shown) => {
+      const { check } = bench([{ cost: 'size' }])
+      expect(() => check({ attributes: { size } })).toThrow(shown)
+    },
+  )
+
   test('null is a missing fact, as in parsed JSON', () => {
     const nulls = { ip: null, user: null, tenant: null, plan: null, method: null, path: null, attributes: null }
     const one = bench([{ scope: 'per_user', on_missing: 'by_ip' }, { when: { tenant: 'x', 'header.x': 'y' } }])

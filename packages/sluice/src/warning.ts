@@ -10,6 +10,7 @@ export type WarningCode =
   | 'SLUICE_COUNTED_TWICE'
   | 'SLUICE_UNITS_KEPT'
   | 'SLUICE_LIMITER_PER_REQUEST'
+  | 'SLUICE_CHECK_FAILED'
   | 'SLUICE_STORE_DOWN'
   | 'SLUICE_STORE_UP'
   | 'SLUICE_SLOT_GROUPS'
@@ -47,6 +48,8 @@ const WARNINGS: Readonly<Record<WarningCode, string>> = {
   SLUICE_LIMITER_PER_REQUEST:
     'middlewares are created while requests are served, and each handles only one request, so nothing is limited. ' +
     'Call rateLimit() once, outside of the handler.',
+  SLUICE_CHECK_FAILED:
+    'a request could not be checked and got an error; no handler of the application gets errors of this middleware.',
   SLUICE_STORE_DOWN:
     'Redis does not answer, so on_fail of each rule applies until it does. ' +
     'Pass onTransition to redisStore to handle this yourself.',
@@ -74,13 +77,13 @@ const emitted = new Set<WarningCode>()
 let serving = false
 let singleUse = 0
 
-export function warnOnce(code: WarningCode): void {
+export function warnOnce(code: WarningCode, about?: string): void {
   if (emitted.has(code)) return
   emitted.add(code)
-  warn(code)
+  warn(code, about)
 }
 
-/** Warns on every call. `about` names the affected component. */
+/** Warns on every call. `about` names the affected component, or the error. */
 export function warn(code: WarningCode, about = ''): void {
   const message = `sluice: ${about === '' ? '' : `${about}: `}${WARNINGS[code]}`
   if (printsWarnings()) process.emitWarning(message, { code })

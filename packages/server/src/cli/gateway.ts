@@ -29,7 +29,7 @@ export const GATEWAY: Command = {
         import('../process/serve.ts'),
         import('../gateway/program.ts'),
       ])
-      return runProgram(GATEWAY_PROGRAM, command.settings, command.warnings, terminal)
+      return runProgram(GATEWAY_PROGRAM, command, terminal)
     }
     terminal.tell(usageText(command.fieldErrors))
     return EXIT.invalid

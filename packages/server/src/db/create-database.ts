@@ -9,6 +9,8 @@ import { PACKAGE_FOLDER } from '../package-facts.ts'
 
 const PROGRAM = fileURLToPath(new URL('threads/create-database.mjs', PACKAGE_FOLDER))
 const UNFINISHED = '.new-'
+/** Signals that also reach this process and its children: of a terminal, or of systemd. */
+const INTERRUPTS: readonly NodeJS.Signals[] = ['SIGTERM', 'SIGINT', 'SIGHUP']
 /** The error is at the end of the output. */
 const OUTPUT_MAX = 2000
 
@@ -20,7 +22,12 @@ export async function createDatabase(folder: string): Promise<void> {
     if (entry.startsWith(name + UNFINISHED)) rmSync(join(dataDir, entry), { recursive: true, force: true })
   }
   const unfinished = `${folder}${UNFINISHED}${process.pid}`
-  await run(unfinished)
+  try {
+    await run(unfinished)
+  } catch (error) {
+    rmSync(unfinished, { recursive: true, force: true })
+    throw error
+  }
   renameSync(unfinished, folder)
 }
 
@@ -34,6 +41,8 @@ function run(folder: string): Promise<void> {
     child.once('error', reject)
     child.once('close', (code, signal) => {
       if (code === 0) resolve()
+      else if (signal !== null && INTERRUPTS.includes(signal))
+        reject(new Error(`the start was interrupted by ${signal} while it created the embedded database: start again`))
       else reject(new Error(`cannot create the embedded database in ${folder}: ${output.trim() || (signal ?? code)}`))
     })
   })

@@ -60,27 +60,53 @@ export function migrate(database: Database, migrations: readonly Migration[] = r
 }
 
 async function requireCompatible(queries: Queries, migrations: readonly Migration[]): Promise<void> {
-  const unknown = await queries.query<{ name: string; version: string | null }>(
-    'SELECT name, version FROM schema_migrations WHERE NOT compatible AND name <> ALL($1) ORDER BY applied_at, name',
-    [migrations.map(({ name }) => name)],
-  )
-  const last = unknown.at(-1)
-  if (last === undefined) return
-  const names = unknown.map(({ name }) => name.replace(/\.sql$/, '')).join(', ')
-  const needed = last.version === null ? 'the version that ran them' : last.version
-  throw new DatabaseTooNew(
-    `the database has migrations that Sluice ${VERSION} does not know (${names}): start ${needed} or a newer version`,
-  )
+  const known = migrations.map(({ name }) => name)
+  const problem = await incompatibility(queries, known)
+  if (problem !== undefined) throw new DatabaseTooNew(`${problem.found}: ${problem.fix}`)
 }
 
-export async function pendingMigrations(database: Database): Promise<string[]> {
+type Incompatibility = { readonly found: string; readonly fix: string }
+
+/** Migrations of a newer version for which this one does not start. Undefined: there are none. Writes nothing. */
+async function incompatibility(queries: Queries, known: readonly string[]): Promise<Incompatibility | undefined> {
+  // The columns are absent until a version that has them has started on the database.
+  const unknown = await queries.query<{ name: string; version: string | null }>(
+    `SELECT name, to_jsonb(applied)->>'version' AS version FROM schema_migrations AS applied
+     WHERE NOT coalesce((to_jsonb(applied)->>'compatible')::boolean, false) AND name <> ALL($1)
+     ORDER BY applied_at, name`,
+    [known],
+  )
+  const last = unknown.at(-1)
+  if (last === undefined) return undefined
+  const names = unknown.map(({ name }) => name.replace(/\.sql$/, '')).join(', ')
+  const needed = last.version === null ? 'the version that ran them' : last.version
+  return {
+    found: `the database has migrations that Sluice ${VERSION} does not know (${names})`,
+    fix: `start ${needed} or a newer version`,
+  }
+}
+
+export type MigrationState = {
+  /** Reason for which this version does not start on the database. */
+  readonly incompatible: Incompatibility | undefined
+  readonly pending: readonly string[]
+  /** Names of migrations of newer versions. */
+  readonly newer: readonly string[]
+}
+
+/** Compares the database with the migrations of this version. Writes nothing. */
+export async function migrationState(database: Database): Promise<MigrationState> {
   const [found] = await database.query<{ exists: boolean }>(
     `SELECT to_regclass('schema_migrations') IS NOT NULL AS exists`,
   )
-  const applied = found?.exists ? await appliedHashes(database) : new Map<string, string>()
-  return readMigrations()
-    .map(({ name }) => name)
-    .filter((name) => !applied.has(name))
+  const known = readMigrations().map(({ name }) => name)
+  if (!found?.exists) return { incompatible: undefined, pending: known, newer: [] }
+  const applied = await appliedHashes(database)
+  return {
+    incompatible: await incompatibility(database, known),
+    pending: known.filter((name) => !applied.has(name)),
+    newer: await newerMigrations(database),
+  }
 }
 
 async function appliedHashes(queries: Queries): Promise<Map<string, string>> {

@@ -1,6 +1,6 @@
 // Checks that PostgreSQL is reachable, recent enough, migrated, and has a correct clock.
 
-import { pendingMigrations } from '../db/migrate.ts'
+import { type MigrationState, migrationState } from '../db/migrate.ts'
 import { openDatabase } from '../db/open-database.ts'
 import { reasonOf } from '../problems/reason.ts'
 import { clockFinding, type Finding, failure, ok, warning } from './finding.ts'
@@ -15,12 +15,9 @@ export async function examineDatabase(url: string): Promise<Finding[]> {
     const [server] = await database.query<{ number: string; version: string }>(
       `SELECT current_setting('server_version_num') AS number, current_setting('server_version') AS version`,
     )
-    const missing = await pendingMigrations(database)
     return [
       version(server?.version ?? 'unknown', Number(server?.number)),
-      missing.length === 0
-        ? ok('PostgreSQL tables', 'up to date')
-        : warning('PostgreSQL tables', `pending migrations: ${missing.join(', ')}`, 'start a node: it runs them'),
+      tables(await migrationState(database)),
       await clockFinding('PostgreSQL clock', async () => {
         const [row] = await database.query<{ now: Date }>('SELECT clock_timestamp() AS now')
         return row?.now.getTime() ?? Number.NaN
@@ -44,4 +41,13 @@ export async function examineDatabase(url: string): Promise<Finding[]> {
 function version(found: string, number: number): Finding {
   if (number >= VERSION_MIN.number) return ok('PostgreSQL', found)
   return failure('PostgreSQL', found, `use PostgreSQL ${VERSION_MIN.name} or newer`)
+}
+
+function tables({ incompatible, pending, newer }: MigrationState): Finding {
+  const about = 'PostgreSQL tables'
+  if (incompatible !== undefined) return failure(about, incompatible.found, incompatible.fix)
+  if (pending.length > 0)
+    return warning(about, `pending migrations: ${pending.join(', ')}`, 'start a node: it runs them')
+  if (newer.length === 0) return ok(about, 'up to date')
+  return ok(about, `up to date, with compatible migrations of a newer version: ${newer.join(', ')}`)
 }

@@ -1,7 +1,7 @@
 // Checks that the configured rule source is reachable and its rules are valid.
 
 import { LimiterError, wallClock } from 'sluice'
-import { pendingMigrations } from '../db/migrate.ts'
+import { migrationState } from '../db/migrate.ts'
 import { openDatabase } from '../db/open-database.ts'
 import { reasonOf } from '../problems/reason.ts'
 import { EtcdSource } from '../rules/etcd/etcd-source.ts'
@@ -33,7 +33,7 @@ export async function examineRules(settings: Pick<Settings, 'rules' | 'database'
 async function examineStored(url: string): Promise<Finding> {
   const database = await openDatabase({ database: url, dataDir: '' })
   try {
-    if ((await pendingMigrations(database)).length > 0)
+    if ((await migrationState(database)).pending.length > 0)
       return ok('rules', 'none yet: a node creates the tables when it starts')
     const { version, rules } = await new RuleStore(database).read()
     await offlineLimiter(rules).close()

@@ -45,11 +45,17 @@ export function lintConfigFiles(path: string): LintedConfig {
   return { domains, findings }
 }
 
-/** Throws RULE_INVALID with every error. */
+export class EnvoyConfigInvalid extends LimiterError {
+  constructor(lines: readonly string[]) {
+    super('RULE_INVALID', lines.join('\n'))
+  }
+}
+
+/** Throws EnvoyConfigInvalid with every error. */
 export function loadConfig(path: string): { config: EnvoyConfig; warnings: readonly string[] } {
   const { domains, findings } = lintConfigFiles(path)
   const errors = findings.filter(({ severity }) => severity === 'error')
-  if (errors.length > 0) throw new LimiterError('RULE_INVALID', errors.map((one) => findingLine(one)).join('\n'))
+  if (errors.length > 0) throw new EnvoyConfigInvalid(errors.map((one) => findingLine(one)))
   const compiled = domains.map((one) => [one.domain, new DescriptorTree(one)] as const)
   return { config: { domains: new Map(compiled) }, warnings: findings.map((one) => findingLine(one)) }
 }

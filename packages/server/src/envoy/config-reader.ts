@@ -2,7 +2,7 @@
 // value rejects the file. So does a text that its YAML parser reads in another way than others. Size and depth are bounded,
 // and so is what aliases and merge keys repeat, so that no file can block the process.
 
-import { suggestion } from 'sluice'
+import { nearest, suggestion } from 'sluice'
 import { isAlias, isMap, isScalar, isSeq, type Node, type YAMLMap } from 'yaml'
 import { ambiguityOf } from '../rules/source-text.ts'
 import { parseYaml, type YamlDocument, YamlTooComplex } from '../rules/yaml-document.ts'
@@ -94,6 +94,13 @@ class ConfigReader {
 
   read(): ConfigDomain {
     const root = this.#document.document.contents
+    if (!isConfiguration(root)) {
+      const fix =
+        'not a configuration: give domain and descriptors, or move the file away. Every file of a folder is read, ' +
+        'whatever its name'
+      this.#error(this.#document.lineOf(root), 'file', undefined, fix)
+      return { domain: '', line: 1, children: [] }
+    }
     const fields = this.#fields(root, '', ROOT_KEYS)
     const domain = this.#text(fields, 'domain', '') ?? ''
     if (domain === '') this.#error(this.#document.lineOf(root), 'domain', domain, 'give the domain that Envoy sends')
@@ -435,6 +442,15 @@ class ConfigReader {
   #warning(line: number, field: string, value: unknown, fix: string): void {
     if (this.findings.length < ERRORS_MAX) this.findings.push({ severity: 'warning', line, field, value, fix })
   }
+}
+
+/** False for other files, such as a README, whose contents would be one mistake each. */
+function isConfiguration(root: unknown): boolean {
+  if (!isMap(root)) return false
+  return root.items.some(({ key }) => {
+    const name = isScalar(key) ? String(key.source ?? key.value) : ''
+    return isMergeKey(key) || CONFIG_KEYS.includes(name) || nearest(name, ROOT_KEYS) !== undefined
+  })
 }
 
 function isEmpty(node: unknown): boolean {

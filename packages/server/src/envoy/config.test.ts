@@ -54,6 +54,16 @@ describe('a configuration of envoyproxy/ratelimit', () => {
     })
   })
 
+  it.for(['', '# nothing', 'Ask the owner.', '- a', 'services: { web: {} }\nvolumes: {}'])(
+    '%j is no configuration: one error, whatever is in it',
+    (text) => {
+      const { domain, findings } = readConfig(text)
+      expect(domain).toBeUndefined()
+      const fix = expect.stringMatching(/^not a configuration: .*move the file away. Every file of a folder is read/)
+      expect(findings).toEqual([{ severity: 'error', line: 1, field: 'file', value: undefined, fix }])
+    },
+  )
+
   it.for([
     ['domain: d\ndescriptors:\n  - keys: a', 3, 'descriptors[0].keys', 'did you mean "key"'],
     ['descriptors: []', 1, 'domain', 'give the domain'],

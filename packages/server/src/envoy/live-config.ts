@@ -10,7 +10,7 @@ export type LiveConfig = {
   stop(): void
 }
 
-/** Throws RULE_INVALID if the configuration is invalid at the start. */
+/** Throws EnvoyConfigInvalid if the configuration is invalid at the start. */
 export function followConfig(path: string, log: Log): LiveConfig {
   const known = configFingerprint(path) // before the content, so that a later change is noticed
   let config = load(path, log)

@@ -49,6 +49,11 @@ export class RuleDomains {
     return [...new Set([...this.#given, ...texts])].sort()
   }
 
+  /** Whether rules apply to domains that are not named, for the log line at start. */
+  others(): 'rules' | 'unlimited' {
+    return this.names().some((name) => name === '*' || name.startsWith('not ')) ? 'rules' : 'unlimited'
+  }
+
   #logUnlimited(domain: string): void {
     if (this.#logged.has(domain) || this.#logged.size >= LOGGED_MAX) return
     this.#logged.add(domain)

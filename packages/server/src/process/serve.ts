@@ -2,9 +2,11 @@
 // fix, and in an exit code.
 
 import { LimiterError } from 'sluice'
+import { EnvoyConfigInvalid } from '../envoy/config-files.ts'
 import { createLog, type Log } from '../log.ts'
 import { errorLines } from '../rules/rule-file.ts'
 import { type Server, startServer } from '../service/server.ts'
+import type { ValidCommandLine } from '../settings/command-line.ts'
 import { STOP_MS_MAX } from '../settings/deadlines.ts'
 import type { Settings } from '../settings/settings.ts'
 import { workerNumber } from '../worker-number.ts'
@@ -44,15 +46,14 @@ const SERVICE: Program<Settings, Server> = {
   banner: (server) => banner(bannerFacts(server)),
 }
 
-export function serve(settings: Settings, warnings: readonly string[], terminal: Terminal): Promise<number> {
-  return runProgram(SERVICE, settings, warnings, terminal)
+export function serve(command: ValidCommandLine, terminal: Terminal): Promise<number> {
+  return runProgram(SERVICE, command, terminal)
 }
 
 /** Resolves with the exit code. */
 export async function runProgram<S extends Settings, R extends Server>(
   program: Program<S, R>,
-  settings: S,
-  warnings: readonly string[],
+  { settings, warnings, adopted }: ValidCommandLine<S>,
   terminal: Terminal,
 ): Promise<number> {
   const log = createLog(settings.logLevel)
@@ -61,6 +62,7 @@ export async function runProgram<S extends Settings, R extends Server>(
     return superviseWorkers(workers, settings, log).catch((error: unknown) => explain(error, terminal))
   }
   for (const reason of warnings) log.event('setting_unknown', { reason })
+  if (adopted.length > 0) log.event('envoy_variables_adopted', { settings: adopted })
   process.on('unhandledRejection', (reason) => log.event('unhandled_rejection', { err: reason }))
   process.on('uncaughtException', (error) => {
     log.event('uncaught_exception', { err: error }) // the process is in an unknown state
@@ -104,11 +106,15 @@ export function bannerFacts(server: Server): BannerFacts {
   return { ...facts, checksAreOpen, checksArePossible, hasDashboard, signInIsPossible }
 }
 
+function invalidPart(error: LimiterError): string {
+  if (error instanceof EnvoyConfigInvalid) return 'Envoy configuration'
+  return error.code === 'RULE_INVALID' ? 'rules' : 'settings'
+}
+
 /** Prints why the start failed; returns the exit code. */
 function explain(error: unknown, { tell }: Terminal): number {
   if (error instanceof LimiterError) {
-    const what = error.code === 'RULE_INVALID' ? 'invalid rules' : 'invalid settings'
-    tell(`sluice: ${what}\n${errorLines(error).join('\n')}\n`)
+    tell(`sluice: invalid ${invalidPart(error)}\n${errorLines(error).join('\n')}\n`)
     return EXIT.invalid
   }
   const { code, message } = error as NodeJS.ErrnoException

@@ -21,15 +21,17 @@ export type OpenEnvoyDeps = {
   readonly log: Log
 }
 
-/** Throws RULE_INVALID if the configuration is invalid. */
+/** Throws EnvoyConfigInvalid if the configuration is invalid. */
 export function openEnvoy(settings: Settings, { limiter, store, checks, log }: OpenEnvoyDeps): OpenEnvoy {
   const { envoyConfig: path } = settings
   const live = path === undefined ? undefined : followConfig(path, log)
   const config = live === undefined ? () => NO_CONFIG : () => live.current()
   const ruleDomains = new RuleDomains(limiter, settings.envoyDomains ?? [], log)
-  if (settings.grpcPort !== undefined) {
-    log.event('envoy_domains', { configured: [...config().domains.keys()], rules: ruleDomains.names() })
+  const [configured, rules] = [[...config().domains.keys()], ruleDomains.names()]
+  if (settings.grpcPort !== undefined || path !== undefined || rules.length > 0) {
+    log.event('envoy_domains', { configured, rules, others: ruleDomains.others() })
   }
+  if (settings.envoyShadowMode === 'on') log.event('envoy_shadow_mode', {})
   const decide = createRateLimitService({
     store: store.store,
     ...{ limiter, checks, config, ruleDomains },

@@ -10,7 +10,15 @@ import { SETTINGS, type Settings } from './settings.ts'
 
 export type CommandLine<S = Settings> =
   | { readonly kind: 'wrong'; readonly fieldErrors: readonly FieldError[] }
-  | { readonly kind: 'serve'; readonly settings: S; readonly warnings: readonly string[] }
+  | ValidCommandLine<S>
+
+export type ValidCommandLine<S = Settings> = {
+  readonly kind: 'serve'
+  readonly settings: S
+  readonly warnings: readonly string[]
+  /** Settings that variables of envoyproxy/ratelimit gave: `SHADOW_MODE: --envoy-shadow-mode on`. */
+  readonly adopted: readonly string[]
+}
 
 type Environment = Readonly<Record<string, string | undefined>>
 /** Text of a setting, and the flag or variable that it came from. */
@@ -35,8 +43,13 @@ const REMOVED: readonly Refused[] = ['detect-refusals', 'detect-keys', 'detect-t
   return { flag, env: `SLUICE_${flag.toUpperCase().replaceAll('-', '_')}`, fix: NO_DETECTORS }
 })
 
-export function readCommand(args: readonly string[], environment: Environment): CommandLine {
-  const read = readSettings(SETTINGS, args, environment)
+/** `others`: settings of other commands, by command, for warnings. */
+export function readCommand(
+  args: readonly string[],
+  environment: Environment,
+  others: Readonly<Record<string, Table>> = {},
+): CommandLine {
+  const read = readSettings(SETTINGS, args, environment, others)
   if (read.kind === 'wrong' || read.settings.envoyConfig === undefined) return read
   return { ...read, warnings: [...read.warnings, ...otherVariables(environment)] }
 }
@@ -46,6 +59,7 @@ export function readSettings<S>(
   of: SettingsTable<S>,
   args: readonly string[],
   environment: Environment,
+  others: Readonly<Record<string, Table>> = {},
 ): CommandLine<S> {
   const table: Table = of
   const entries = Object.entries(table)
@@ -66,7 +80,8 @@ export function readSettings<S>(
   if (fieldErrors.length > 0) return { kind: 'wrong', fieldErrors }
   // One value per entry of the table, of the type that its `read` and `fallback` return.
   const settings = Object.fromEntries(values) as unknown as S
-  return { kind: 'serve', settings, warnings: unknownVariables(table, environment) }
+  const warnings = unknownVariables(table, environment, others)
+  return { kind: 'serve', settings, warnings, adopted: adoptedSettings(table, given) }
 }
 
 function readFlags(
@@ -138,6 +153,14 @@ function addOriginalVariables(
   }
 }
 
+function adoptedSettings(table: Table, given: ReadonlyMap<string, Given>): string[] {
+  return [...given].flatMap(([name, { field, text }]) => {
+    const { flag, original, secret } = table[name] ?? {}
+    if (field !== original?.env) return []
+    return `${field}: --${flag} ${printable(text, secret) ?? ''}`.trimEnd()
+  })
+}
+
 function settingValue(setting: AnySetting, given: Given | undefined, fieldErrors: FieldError[]): unknown {
   if (given === undefined) return setting.fallback()
   const value = setting.read(given.text)
@@ -192,9 +215,13 @@ function rejectConflicts(
   }
 }
 
-function unknownVariables(table: Table, environment: Environment): string[] {
+function unknownVariables(table: Table, environment: Environment, others: Readonly<Record<string, Table>>): string[] {
   const variables = Object.values(table).map(({ env }) => env)
   const known = [...variables, ...CLIENT_VARIABLES]
   const unknown = Object.keys(environment).filter((name) => name.startsWith('SLUICE_') && !known.includes(name))
-  return unknown.map((name) => `${name} is not a setting${suggestion(name, variables)}`)
+  return unknown.map((name) => {
+    const owner = Object.entries(others).find(([, other]) => Object.values(other).some(({ env }) => env === name))
+    if (owner !== undefined) return `${name} has no effect: it is a setting of sluice ${owner[0]} only`
+    return `${name} is not a setting${suggestion(name, variables)}`
+  })
 }

@@ -97,7 +97,8 @@ export const ENVOY_SETTINGS: { readonly [K in keyof EnvoySettings]: Setting<Envo
   envoyRemainingHeader: headerSetting('remaining', 'Header with the hits left, for --envoy-headers plain.'),
   envoyResetHeader: headerSetting(
     'reset',
-    'Header with the seconds until the limit is full, for --envoy-headers plain.',
+    'Header with the seconds until the same request passes (refused) or the limit is full again (allowed), for ' +
+      '--envoy-headers plain.',
   ),
   envoyOverrides: switchSetting({
     flag: 'envoy-overrides',
@@ -174,7 +175,11 @@ export const OTHER_VARIABLES: readonly (readonly [names: string, instead: string
     'CONFIG_TYPE CONFIG_GRPC_XDS_* XDS_CLIENT_* FORCE_START_WITHOUT_INITIAL_CONFIG',
     'not supported: the configuration is in files, --envoy-config',
   ],
-  ['RUNTIME_ROOT RUNTIME_SUBDIRECTORY RUNTIME_APPDIRECTORY', 'use --envoy-config, with the folder that they name'],
+  [
+    'RUNTIME_ROOT RUNTIME_SUBDIRECTORY RUNTIME_APPDIRECTORY',
+    'use --envoy-config with the folder RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY, ' +
+      'whose last part is config by default',
+  ],
   ['RUNTIME_IGNOREDOTFILES', 'no setting is needed: files whose name begins with a dot are not read'],
   ['RUNTIME_WATCH_ROOT', 'no setting is needed: every change of a file applies'],
   ['MERGE_DOMAIN_CONFIG', 'not supported: put all descriptors of a domain into one file'],
@@ -200,7 +205,10 @@ export const OTHER_VARIABLES: readonly (readonly [names: string, instead: string
   ],
   ['REDIS_TIMEOUT', 'use --store-deadline-ms'],
   ['REDIS_HEALTH_CHECK_ACTIVE_CONNECTION', 'no setting is needed: /readyz reports the store'],
-  ['REDIS_STARTUP_*', 'no setting is needed: the start does not wait for Redis'],
+  [
+    'REDIS_STARTUP_*',
+    'no setting is needed: the start continues without Redis; each wait for it ends after 2 s, about 4 s in all',
+  ],
 ]
 
 /** One line for each of these variables that is set. Values may be secrets. */

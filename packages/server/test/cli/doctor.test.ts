@@ -97,7 +97,26 @@ describe('PostgreSQL', () => {
     const database = await openDatabase({ database: url, dataDir: '' })
     await migrate(database)
     await database.close()
-    expect((await examined(['--database', url])).of('PostgreSQL tables')).toMatchObject({ health: 'ok' })
+    expect((await examined(['--database', url])).of('PostgreSQL tables')).toMatchObject({ found: 'up to date' })
+  })
+
+  test('newer migrations: compatible ones are noted; others are an error, in the words of serve', async () => {
+    const url = postgres().createDatabase('')
+    const database = await openDatabase({ database: url, dataDir: '' })
+    onTestFinished(() => database.close())
+    await migrate(database)
+    await database.query("INSERT INTO schema_migrations VALUES ('9001_view.sql', '', now(), true, '9.1.0')")
+    const compatible = await examined(['--database', url])
+    expect(compatible.of('PostgreSQL tables')).toMatchObject({
+      health: 'ok',
+      found: 'up to date, with compatible migrations of a newer version: 9001_view',
+    })
+    expect(compatible.code).toBe(0)
+    await database.query("INSERT INTO schema_migrations VALUES ('9002_break.sql', '', now(), false, '9.2.0')")
+    const { code, of } = await examined(['--database', url])
+    const finding = of('PostgreSQL tables')
+    expect({ code, health: finding?.health }).toEqual({ code: 3, health: 'error' })
+    await expect(migrate(database)).rejects.toThrow(`${finding?.found}: ${finding?.fix}`)
   })
 
   test('an unreachable one is reported without its password', async () => {

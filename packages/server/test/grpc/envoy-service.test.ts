@@ -3,8 +3,11 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { parseRules } from 'sluice'
 import { startRedis } from 'sluice/testing'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
+import { parse } from 'yaml'
+import { RuleDomains } from '../../src/envoy/rule-domains.ts'
 import { SHOULD_RATE_LIMIT } from '../../src/grpc/envoy/should-rate-limit.ts'
 import { readResponse, requestBytes } from './rate-limit-fixture.ts'
 import { STACK_NAMES, serveGrpc } from './stacks.ts'
@@ -32,13 +35,17 @@ test('the example rules refuse no request of Envoy, and the log says which domai
   const { messages } = await client.call(SHOULD_RATE_LIMIT, flood)
   expect(readResponse(messages[0] as Buffer)).toMatchObject({ code: OK, statuses: [{ code: OK, remaining: 0 }] })
   await client.call(SHOULD_RATE_LIMIT, flood)
-  expect(logged.find(({ event }) => event === 'envoy_domains')).toMatchObject({ configured: [], rules: [] })
+  expect(logged.find(({ event }) => event === 'envoy_domains')).toMatchObject({
+    ...{ configured: [], rules: [], others: 'unlimited' },
+  })
   const warned = logged.filter(({ event }) => event === 'envoy_domain_unlimited')
   expect(warned).toMatchObject([{ domain: 'edge', fix: expect.stringContaining('--envoy-domain') }])
   const mapped = await serveGrpc('lean', examples, { envoyDomains: ['edge'] })
   const refused = await mapped.client.call(SHOULD_RATE_LIMIT, flood)
   expect(readResponse(refused.messages[0] as Buffer).code).toBe(OVER)
-  expect(mapped.logged.find(({ event }) => event === 'envoy_domains')).toMatchObject({ rules: ['edge'] })
+  expect(mapped.logged.find(({ event }) => event === 'envoy_domains')).toMatchObject({
+    ...{ rules: ['edge'], others: 'unlimited' },
+  })
 })
 
 describe.each(STACK_NAMES)('the rate limit service on the %s stack', (stack) => {
@@ -130,8 +137,22 @@ test.for(STACK_NAMES)(
     expect((await ask(1, 'k=large')).code).toBe(OVER)
     await redis.stop()
     expect(await ask(0, 'k=later')).toMatchObject({ grpc: 14 })
+    const check = { domain: 'one', descriptors: [{ entries: [{ key: 'k', value: 'later' }] }] }
+    const undecided = expect.stringContaining('The request was not decided; its hits may or may not be counted')
+    expect(await post(nodes[0]?.address ?? '', check)).toMatchObject({ status: 503, body: { detail: undecided } })
   },
 )
+
+test.each([
+  [['*'], '', 'rules'],
+  [['edge'], '', 'unlimited'],
+  [[], '- { rule_id: r, limit: 1, window: 1h, when: { domain: edge } }', 'unlimited'],
+  [[], '- { rule_id: r, limit: 1, window: 1h, when: { domain: "*" } }', 'rules'],
+  [[], '- { rule_id: r, limit: 1, window: 1h, when: { domain: { not: edge } } }', 'rules'],
+])('with --envoy-domain %j and the rules %j, the log says that all other domains have: %s', (given, text, others) => {
+  const rules = parseRules(parse(text) ?? [])
+  expect(new RuleDomains({ rules }, given, { event: () => {} }).others()).toBe(others)
+})
 
 test('a node does not start with an invalid configuration', async () => {
   const { folder } = configFolder({ 'a.yaml': 'domain: one\ndescriptors: [{ key: k, rate_limit: { unit: no } }]\n' })

@@ -1,5 +1,6 @@
-// Official gRPC clients against the listener. Each is skipped with the reason if its toolchain or its packages are not
-// available. The clients of docs/guides/grpc.md run as printed, apart from the address.
+// Official gRPC clients against the listener. Those in other languages run in `npm run soak -- clients`, where each is
+// skipped with the reason if its tools or packages are missing. The clients of docs/guides/grpc.md run as printed,
+// apart from the address.
 
 import { spawn } from 'node:child_process'
 import { existsSync, readFileSync, renameSync } from 'node:fs'
@@ -7,14 +8,14 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { blocksOf } from '../../../../scripts/snippets.ts'
-import { BUILD_MS_MAX, type Client, cacheFolder, failureOf, pythonWithGrpc } from './programs.ts'
+import { BUILD_MS_MAX, type Client, cacheFolder, failureOf, hasToolchains, pythonWithGrpc } from './programs.ts'
 import { type GrpcService, STACK_NAMES, serveGrpc } from './stacks.ts'
 
 const RULE = '- { rule_id: five, limit: 5, window: 1d, scope: per_user, algorithm: fixed_window }\n'
 const FIXTURES = fileURLToPath(new URL('../fixtures/', import.meta.url))
 const CLIENTS: Readonly<Record<string, () => Client>> = { Go: goClient, Java: javaClient, Python: pythonClient }
 
-describe.each(STACK_NAMES)('the %s stack', (stack) => {
+describe.runIf(hasToolchains).each(STACK_NAMES)('the %s stack', (stack) => {
   test.for(Object.entries(CLIENTS))(
     'serves the official %s client: reflection, health, calls, errors and a stream',
     { timeout: BUILD_MS_MAX * 2 },
@@ -106,7 +107,7 @@ test.for(STACK_NAMES)('the Node.js client of the guide works on the %s stack', a
   expect(await printedBy(node, 'node', service)).toMatch(/^wait \d+ s\n$/)
 })
 
-test.for(STACK_NAMES)(
+test.runIf(hasToolchains).for(STACK_NAMES)(
   'the Python client of the guide works on the %s stack',
   { timeout: 240_000 },
   async (stack, { skip }) => {

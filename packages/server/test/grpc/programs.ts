@@ -10,6 +10,9 @@ import { join } from 'node:path'
 /** Command of a client, or why it cannot run here. */
 export type Client = { readonly command: readonly string[] } | { readonly missing: string }
 
+/** Set by `npm run soak -- clients`: tools of other languages install and build for minutes. */
+export const hasToolchains = process.env.SLUICE_TOOLCHAINS !== undefined
+
 export const BUILD_MS_MAX = 120_000
 const PYTHON_PACKAGES = ['grpcio==1.76.0', 'grpcio-health-checking==1.76.0', 'grpcio-reflection==1.76.0']
 

@@ -51,7 +51,7 @@ export type GuardOptions = {
   /** Charge that probes make. */
   readonly probe?: Charge | undefined
   /** Probes an idle store, without a trace in its figures. Default: its peek. */
-  readonly idlePeek?: ((charges: readonly Charge[]) => MaybePromise<Taken>) | undefined
+  readonly idleProbe?: ((bucket: BucketName) => MaybePromise<unknown>) | undefined
 }
 
 export type Peek = (charges: readonly Charge[], expiresMs?: number) => Promise<Taken>
@@ -111,7 +111,7 @@ class GuardStore implements GuardedStore {
   readonly #deadline: Deadline
   readonly #prober: Prober
   readonly #probeCharge: Charge
-  readonly #idlePeek: NonNullable<GuardOptions['idlePeek']>
+  readonly #idleProbe: NonNullable<GuardOptions['idleProbe']>
   readonly #counts = {
     timeouts: 0,
     failures: 0,
@@ -135,7 +135,7 @@ class GuardStore implements GuardedStore {
     this.#deadline = new Deadline(deadlineMs, this.#timers, () => this.#failed(), startMs)
     this.#prober = new Prober(() => this.#probe(), this.#timers, options.random ?? Math.random)
     this.#probeCharge = options.probe ?? PROBE
-    this.#idlePeek = options.idlePeek ?? ((charges) => store.peek(charges))
+    this.#idleProbe = options.idleProbe ?? (() => store.peek([this.#probeCharge]))
     const started = () => this.#deadline.started()
     options.ready?.then(started, started)
   }
@@ -156,7 +156,7 @@ class GuardStore implements GuardedStore {
 
   probeIdle(idleMs: number): void {
     if (this.#closed || this.#breaker.state === 'open' || this.#timers.nowMs() - this.#deadline.usedMs < idleMs) return
-    this.request(async () => this.#idlePeek([this.#probeCharge])).catch(() => {}) // a failure starts the prober
+    this.request(async () => this.#idleProbe(this.#probeCharge)).catch(() => {}) // a failure starts the prober
   }
 
   /** Decides without the store while the breaker is open; otherwise undefined. */

@@ -10,15 +10,20 @@ import { type IfInstalled, type NodeRequest, type NodeResponse, nodeHttpRequest,
 import type { RateLimitOptions } from './options.ts'
 import { createRequestCheck } from './request-check.ts'
 
-export type KoaContext = {
+/** Declares nothing of the state: one that the application declares would have to declare `rateLimit`, too. */
+type AnyStateContext = {
   readonly app?: { readonly proxy?: unknown } | undefined
   readonly req: NodeRequest
   readonly res: NodeResponse
-  /** Set by the middleware. */
-  readonly state: { rateLimit?: Decision }
+  readonly state: object
   status: number
   body: unknown
   set(name: string, value: string): void
+}
+
+export type KoaContext = AnyStateContext & {
+  /** Set by the middleware. */
+  readonly state: { rateLimit?: Decision }
 }
 
 /** Declares only what it needs of the context: middlewares after it keep their types, and get the decision. */
@@ -27,11 +32,11 @@ export type KoaMiddleware = (ctx: KoaContext, next: () => Promise<unknown>) => P
 /** The context that functions of the options get. */
 export type DefaultContext = IfInstalled<ParameterizedContext, KoaContext>
 
-export function rateLimit<Ctx extends KoaContext = DefaultContext>(options: RateLimitOptions<Ctx>): KoaMiddleware {
+export function rateLimit<Ctx extends AnyStateContext = DefaultContext>(options: RateLimitOptions<Ctx>): KoaMiddleware {
   const check = createRequestCheck(options, koaTrustsProxies)
   return async function rateLimit(ctx, next) {
     const { req, res } = ctx
-    const result = await check(ctx as Ctx, nodeHttpRequest(req), req) // the application passes the declared type
+    const result = await check(ctx as AnyStateContext as Ctx, nodeHttpRequest(req), req) // it has the declared type
     if (result === undefined) return next()
     ctx.state.rateLimit = result.decision
     settleAtEnd(result, req, res)

@@ -16,8 +16,9 @@ import {
   type Take,
   type Taken,
 } from '../store/store.ts'
-import { Batcher, type BatchObserver } from './batcher.ts'
+import { Batcher, type BatchObserver, unavailable } from './batcher.ts'
 import { type Connection, connect, type RedisClient } from './client.ts'
+import { keyNameOf } from './full-redis.ts'
 import type { KeyNames } from './key.ts'
 import { type RedisInfo, redisInfo } from './redis-info.ts'
 import type { Reply, Request } from './request.ts'
@@ -43,8 +44,6 @@ export class BatchedStore implements Store {
   readonly #names: KeyNames
   /** Reads from replicas. Has no observer: replicas say nothing about the health of the primaries. */
   readonly #reader: Batcher | undefined
-  /** Probes an idle Redis. Has no observer: metrics count the requests of the caller. */
-  readonly #idle: Batcher | undefined
   #next = 0
   #closed = false
 
@@ -58,7 +57,6 @@ export class BatchedStore implements Store {
     this.ready = Promise.all(own.map(({ attempted }) => attempted))
     this.primaryOf = own[0]?.primaryOf
     const [first] = own
-    this.#idle = first && new Batcher(first, names, {}, timeArguments, store)
     this.#reader = first?.read && new Batcher({ ...first, send: first.read }, names, {}, timeArguments, store)
   }
 
@@ -71,9 +69,16 @@ export class BatchedStore implements Store {
     return this.#runTake(peekOf(charges))
   }
 
-  /** A peek that no figure counts. */
-  async peekIdle(charges: readonly Charge[]): Promise<Taken> {
-    return (await this.#idle?.run(peekOf(charges))) as Taken // there is a connection; peeks always have a result
+  /** A write that changes nothing and that no figure counts. Redis refuses it whenever it would refuse a take. */
+  async probeIdle(bucket: BucketName): Promise<void> {
+    const key = keyNameOf(this.#names, bucket)
+    const [connection] = this.#connections
+    await connection?.attempted
+    try {
+      await connection?.send('DEL', [key], key)
+    } catch (cause) {
+      throw unavailable(cause)
+    }
   }
 
   /** Undefined unless replicas are read. */

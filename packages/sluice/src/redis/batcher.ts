@@ -355,7 +355,7 @@ async function retryWhileMigrating<T>(call: () => Promise<T>): Promise<T> {
   return call()
 }
 
-function unavailable(cause: unknown): LimiterError {
+export function unavailable(cause: unknown): LimiterError {
   if (cause instanceof LimiterError) return cause
   return new LimiterError('STORE_UNAVAILABLE', reasonOf(cause), { cause })
 }

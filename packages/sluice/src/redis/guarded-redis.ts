@@ -108,7 +108,7 @@ export class GuardedRedis {
       ready: this.#batched.ready,
       replicas: this.#replicas,
       probe: this.#probe(slot),
-      idlePeek: (charges) => this.#batched.peekIdle(charges),
+      idleProbe: (bucket) => this.#batched.probeIdle(bucket),
       onTransition: (transition) => onTransition({ ...transition, ...this.#namesOf(server) }),
     })
     const drillMs = this.#drillUntilMs - performance.now()

@@ -29,5 +29,7 @@ function checkedCost(field: string, cost: number, given: unknown): number {
 function attributeCost(text: string | undefined, { rule: { cost } }: CompiledRule): number {
   if (text === undefined) return 1
   const name = String(cost)
-  return checkedCost(name.startsWith(ATTRIBUTE) ? name : `${ATTRIBUTE}${name}`, Number(text), text)
+  const units = Number(text)
+  const given = Number.isFinite(units) ? units : text // a number is no secret, and errors may show it
+  return checkedCost(name.startsWith(ATTRIBUTE) ? name : `${ATTRIBUTE}${name}`, units, given)
 }

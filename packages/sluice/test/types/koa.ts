@@ -2,7 +2,7 @@
 // this one get the decision.
 
 import Router from '@koa/router'
-import Koa from 'koa'
+import Koa, { type ParameterizedContext } from 'koa'
 import { createLimiter, type Decision } from 'sluice'
 import { rateLimit } from 'sluice/koa'
 
@@ -29,6 +29,21 @@ app.use(stored).use((ctx) => {
 })
 typed.use(stored)
 router.use(stored)
+
+type NamedState = { user: { id: string } }
+interface NamedByInterface {
+  user: { id: string }
+}
+const named = (ctx: ParameterizedContext<NamedState>) => ctx.state.user.id
+const namedByInterface = (ctx: ParameterizedContext<NamedByInterface>) => ctx.state.user.id
+new Koa<NamedState>().use(rateLimit({ ...limit, key: named })).use((ctx) => {
+  ctx.body = `${ctx.state.user.id} ${ctx.state.rateLimit?.remaining}`
+})
+new Koa<NamedByInterface>().use(rateLimit({ ...limit, key: namedByInterface })).use((ctx) => {
+  ctx.body = `${ctx.state.user.id} ${ctx.state.rateLimit?.remaining}`
+})
+const subject = (ctx: ParameterizedContext<NamedByInterface>) => ({ user: ctx.state.user.id })
+new Koa<NamedByInterface>().use(rateLimit({ limiter, subject }))
 
 // @ts-expect-error: requests have no such property
 app.use(rateLimit({ ...limit, key: (ctx) => ctx.request.nothing }))

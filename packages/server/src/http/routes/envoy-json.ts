@@ -2,10 +2,12 @@
 // A request that cannot be decided gets a problem document.
 
 import type { FastifyInstance } from 'fastify'
+import { LimiterError } from 'sluice'
 import { rateLimitRequestFromJson, rateLimitResponseToJson } from '../../envoy/rate-limit-json.ts'
-import { requireComplete } from '../../envoy/rate-limit-request.ts'
-import { CODE } from '../../envoy/rate-limit-response.ts'
+import { type RateLimitRequest, requireComplete } from '../../envoy/rate-limit-request.ts'
+import { CODE, type RateLimitResponse } from '../../envoy/rate-limit-response.ts'
 import type { DecideRateLimit } from '../../envoy/rate-limit-service.ts'
+import { ProblemError, problem } from '../../problems/problem.ts'
 import { jsonBodyParser } from '../bodies/json-body.ts'
 import { problemAnswers } from '../bodies/schemas.ts'
 import { JSON_TYPE } from './check.ts'
@@ -30,11 +32,21 @@ export async function envoyJsonRoute(app: FastifyInstance, decide: DecideRateLim
     scope.post('/json', { schema, config, bodyLimit: BYTES_MAX }, async (request, reply) => {
       const parsed = rateLimitRequestFromJson(request.body)
       requireComplete(parsed)
-      const response = await decide(parsed)
+      const response = await decided(decide, parsed)
       reply.code(response.code === CODE.ok ? 200 : 429).header('content-type', JSON_TYPE)
       return JSON.stringify(rateLimitResponseToJson(response))
     })
   })
+}
+
+async function decided(decide: DecideRateLimit, request: RateLimitRequest): Promise<RateLimitResponse> {
+  try {
+    return await decide(request)
+  } catch (error) {
+    if (!(error instanceof LimiterError && error.code === 'STORE_UNAVAILABLE')) throw error
+    const detail = 'The store did not answer in time. The request was not decided; its hits may or may not be counted.'
+    throw new ProblemError(problem('STORE_UNAVAILABLE', detail))
+  }
 }
 
 /** envoyproxy/ratelimit ignores the media type. */
