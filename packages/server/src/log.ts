@@ -16,7 +16,7 @@ export type Log = {
 }
 
 const STDERR = 2
-const HASH_DIGITS = 16
+export const HASH_DIGITS = 16
 
 export function createLog(level: Settings['logLevel'], destination: DestinationStream = pino.destination(STDERR)): Log {
   const formatters = { level: (label: string) => ({ level: label }) }

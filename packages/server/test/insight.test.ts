@@ -94,6 +94,7 @@ describe('an explanation from a stored hash, with Redis', () => {
   const KEY = 'k_live_"quoted" 42'
   const BY_KEY = { rule_id: 'by_key', scope: 'per_api_key', limit: 2, window_seconds: 3600, consistency: 'strict' }
   const OTHERS = { ...BY_KEY, rule_id: 'others', when: { api_key: ['somebody'] } }
+  const NOT_IT = { ...BY_KEY, rule_id: 'not_it', when: { api_key: { not: [KEY] } } }
   const secret = 'a key secret of tests'
   const hashed = (fact: string, value: string) => `hmac:${keyHash(secret)(fact, value)}`
   let redis: Awaited<ReturnType<typeof startRedis>>
@@ -108,7 +109,7 @@ describe('an explanation from a stored hash, with Redis', () => {
   const serve = (more: Partial<Settings> = {}) => {
     const dataDir = temporaryFolder()
     const eventsSinks = [{ kind: 'jsonl', target: join(dataDir, 'events.jsonl') }] as const
-    return serveFile(JSON.stringify([BY_KEY, OTHERS]), { ...settings, dataDir, eventsSinks, ...more })
+    return serveFile(JSON.stringify([BY_KEY, OTHERS, NOT_IT]), { ...settings, dataDir, eventsSinks, ...more })
   }
   const explained = async (api_key: string, node: Pick<App, 'post'>) =>
     (await node.post(EXPLAIN_PATH, { api_key }, ADMIN_TOKEN)) as Awaited<ReturnType<App['post']>>
@@ -125,7 +126,8 @@ describe('an explanation from a stored hash, with Redis', () => {
       expect(body.answer).toMatchObject({ allowed: false, remaining: 0, limit: 2 })
       expect(body.rules).toMatchObject([
         { rule_id: 'by_key', applies: true },
-        { rule_id: 'others', reason: 'when' },
+        { rule_id: 'others', reason: 'when', fact: 'api_key' },
+        { rule_id: 'not_it', reason: 'when', fact: 'api_key' },
       ])
       expect(JSON.stringify(body)).toContain(hashed('api_key', KEY))
       expect(JSON.stringify(body)).not.toContain('quoted')
@@ -147,6 +149,10 @@ describe('an explanation from a stored hash, with Redis', () => {
     expect(body.errors).toMatchObject([{ field: 'api_key', fix: expect.stringContaining('give the key itself') }])
     const plain = await explained('hmac of nothing', node)
     expect(plain.body.answer, 'a plain key is explained as ever').toMatchObject({ allowed: true, remaining: 2 })
+    for (const key of ['hmac:abc', `${hashed('api_key', KEY)}0`, `${hashed('api_key', KEY)}.${'0'.repeat(16)}`]) {
+      const { body } = await explained(key, node)
+      expect(body.answer, 'a key that only looks like a hash').toMatchObject({ allowed: true, remaining: 2 })
+    }
   })
 
   test('needs the role that reads events: a caller of checks learns nothing', async () => {

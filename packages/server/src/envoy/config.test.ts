@@ -340,11 +340,8 @@ describe('aliases and merge keys that multiply a small text', () => {
     ],
     [
       'lists of merged maps',
-      [
-        '- &b { key: k }',
-        `- { <<: &l [${many(500, () => '*b', ', ')}], key: l }`,
+      `- &b { key: k }\n- { <<: &l [${many(500, () => '*b', ', ')}], key: l }\n` +
         many(500, (i) => `- { <<: *l, key: k${i} }`),
-      ].join('\n'),
     ],
     ['a long key', `- { key: &k ${'k'.repeat(100_000)} }\n${many(400, (i) => `- { key: *k, value: v${i} }`)}`],
   ] as const)('%s are refused at the line where they are too many', ([, descriptors]) => {

@@ -4,7 +4,7 @@
 import { createHmac } from 'node:crypto'
 import { HalfSipHash, type HashSeed, type Subject, seedOf } from 'sluice'
 import { canonicalAddress } from 'sluice/http'
-import type { KeyHash } from '../log.ts'
+import { HASH_DIGITS, type KeyHash } from '../log.ts'
 import { HASH_PREFIX } from './bucket-key.ts'
 import type { ClientKind } from './event.ts'
 
@@ -33,8 +33,8 @@ export function canonicalIp(ip: string | undefined): string | undefined {
   return ip === undefined ? undefined : canonicalAddress(ip, ADDRESS_BITS)
 }
 
-/** The form of a stored hash. */
-export const HASHED: RegExp = /^hmac:[0-9a-f.]+$/
+/** The form of a stored hash. Other texts with this prefix are ordinary keys. */
+export const HASHED: RegExp = new RegExp(`^${HASH_PREFIX}[0-9a-f]{${HASH_DIGITS}}$`)
 
 /** `hmac:` and the keyed hash; the same as in the log and in `key_hash` of the API. */
 export function hashedName(hash: KeyHash, fact: string, value: string): string {

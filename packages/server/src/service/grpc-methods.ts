@@ -2,6 +2,7 @@
 
 import { type Limiter, wallClock } from 'sluice'
 import type { CheckController } from '../checks/check-controller.ts'
+import type { KnownKeys } from '../checks/known-keys.ts'
 import type { Receipts } from '../checks/receipts.ts'
 import { createRefund } from '../checks/refund.ts'
 import type { DecideRateLimit } from '../envoy/rate-limit-service.ts'
@@ -29,6 +30,7 @@ export type GrpcDeps = {
   readonly receipts: Receipts
   /** Undefined: no sink is configured. */
   readonly events: EventPipeline | undefined
+  readonly knownKeys: KnownKeys | undefined
   readonly metrics: Metrics
   readonly log: Log
   /** Services for remote nodes: leases and quotas. */
@@ -52,6 +54,7 @@ export function grpcServices({
   checks,
   receipts,
   events,
+  knownKeys,
   envoy,
   remote: openRemote,
   log,
@@ -59,6 +62,7 @@ export function grpcServices({
   const rateLimiter = rateLimiterService({
     ...{ access, limiter, checks, headers: headerOptions(settings), clock: wallClock },
     refund: createRefund({ limiter, receipts, events }),
+    knownKeys,
     onError: (error, method) => log.event('grpc_internal_error', { err: error, method }),
   })
   const remote = openRemote(access)

@@ -163,6 +163,7 @@ async function openServer(
   const hasDatabase = database !== undefined
   opened.grpc = await openGrpc(settings, {
     ...{ tokens: admin.tokens, hasDatabase, limiter, checks, receipts, events: events.pipeline, metrics, log },
+    knownKeys: events.knownKeys,
     ...{
       envoy: envoy.decide,
       remote: { limiter, store: store.unleased, checks: services.checks, nodes: settings.nodes, log },

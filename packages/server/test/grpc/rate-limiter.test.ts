@@ -1,5 +1,8 @@
+import { join } from 'node:path'
 import { wallClock } from 'sluice'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
+import { keyHash } from '../../src/log.ts'
+import { temporaryFolder } from '../databases.ts'
 import { ADMIN_TOKEN, CHECK as HTTP_CHECK } from '../service.ts'
 import type { GrpcClient } from './client.ts'
 import {
@@ -188,6 +191,24 @@ describe.each(STACK_NAMES)('RateLimiter on the %s stack', (stack) => {
         ],
       })
     }
+  })
+
+  test('Explain of a stored hash describes the bucket of its key, or is NOT_FOUND', async () => {
+    const keySecret = 'a key secret of tests'
+    const dataDir = temporaryFolder()
+    const eventsSinks = [{ kind: 'jsonl', target: join(dataDir, 'events.jsonl') }] as const
+    const { client } = await serveGrpc(stack, RULES, { dataDir, keySecret, eventsSinks, eventsKeys: { jsonl: 'hmac' } })
+    const explain = async (user: string) => {
+      const request = ExplainRequest.encode({ client_id: `hmac:${keyHash(keySecret)('user', user)}`, endpoint: '/x' })
+      const { status, messages } = await client.call(`${RATE_LIMITER}/Explain`, request, ADMIN)
+      return { status, explained: messages[0] && ExplainResponse.decode(messages[0]) }
+    }
+    for (let sent = 0; sent < 2; sent += 1) await check(client, { client_id: 'alice', endpoint: '/x' })
+    await vi.waitFor(async () => {
+      expect((await explain('alice')).explained).toMatchObject({ answer: { allowed: true, remaining: 1 } })
+    }, 20_000)
+    expect(JSON.stringify(await explain('alice'))).not.toContain('alice')
+    expect((await explain('never sent')).status).toBe(NOT_FOUND)
   })
 
   test('a message above the limit is RESOURCE_EXHAUSTED', async () => {

@@ -8,7 +8,7 @@ import { readActiveRules } from '../../checks/answer.ts'
 import type { CheckController } from '../../checks/check-controller.ts'
 import type { Refund } from '../../checks/refund.ts'
 import { BATCH_SLICE_MS, BATCH_TOGETHER, CHECKS_MAX } from '../../http/bodies/schemas.ts'
-import { explainBody } from '../../http/routes/explain.ts'
+import { explainBody, type FindKey } from '../../http/routes/explain.ts'
 import { invalidField } from '../../problems/problem.ts'
 import { problemOf } from '../../problems/problem-of.ts'
 import { followRules } from '../../rules/follow-rules.ts'
@@ -32,6 +32,8 @@ export type RateLimiterDeps = {
   readonly limiter: Limiter
   readonly checks: Pick<CheckController, 'checkBody'>
   readonly refund: Refund
+  /** Undefined: this node records no events. */
+  readonly knownKeys: FindKey | undefined
   readonly headers: HeaderOptions
   readonly clock: Clock
   /** Called with defects in one check of many. */
@@ -192,7 +194,7 @@ function streamMethod(deps: RateLimiterDeps, streams: Set<CheckStream>): Method 
   }
 }
 
-function otherMethods({ access, limiter, refund, clock }: RateLimiterDeps): Method[] {
+function otherMethods({ access, limiter, refund, knownKeys, clock }: RateLimiterDeps): Method[] {
   const activeRules = followRules(limiter, () => readActiveRules(limiter))
   return [
     {
@@ -211,7 +213,7 @@ function otherMethods({ access, limiter, refund, clock }: RateLimiterDeps): Meth
       path: pathOf('Explain'),
       admit: (call) => access.require(call, 'viewer'),
       handle: async (message) => {
-        const explained = await explainBody(limiter, bodyOf(readCheck(new ProtobufReader(message))))
+        const explained = await explainBody(limiter, bodyOf(readCheck(new ProtobufReader(message))), knownKeys)
         const writer = new ProtobufWriter()
         writeExplainResponse(writer, explained, clock.nowUs(), activeRules())
         return writer.finish()

@@ -89,12 +89,7 @@ const ANSWER = {
 }
 
 /** `keys` undefined: this node records no events. */
-export function explainRoute(
-  app: FastifyInstance,
-  limiter: Limiter,
-  clock: Clock,
-  keys: Pick<KnownKeys, 'find'> | undefined,
-): void {
+export function explainRoute(app: FastifyInstance, limiter: Limiter, clock: Clock, keys: FindKey | undefined): void {
   const schema = {
     operationId: 'explain',
     summary: 'Predict and explain a decision',
@@ -106,31 +101,26 @@ export function explainRoute(
     response: answers(ANSWER, 400, 404, 413, 415, 503),
   }
   const options = { schema, config: { access: 'viewer' as const }, bodyLimit: CHECK_BYTES_MAX }
-  app.post<{ Body: CheckBody }>(EXPLAIN_PATH, options, async ({ body }) => {
-    const found = await keysOf(body, keys)
-    const answer = await explain(
-      limiter,
-      { ...body, ...Object.fromEntries(found.map(({ field, key }) => [field, key])) },
-      clock,
-    )
-    return { ...answer, rules: answer.rules.map((rule) => ({ ...rule, detail: concealed(rule.detail, found) })) }
-  })
+  app.post<{ Body: CheckBody }>(EXPLAIN_PATH, options, ({ body }) => explain(limiter, body, clock, keys))
 }
 
 /** Facts of which events may store the hash. */
 const HASHED_FACTS = { client_id: 'user', api_key: 'api_key', ip_address: 'ip', tenant: 'tenant' } as const
 
-type FoundKey = { readonly field: string; readonly hashed: string; readonly key: string }
+/** Undefined: this node records no events. */
+export type FindKey = Pick<KnownKeys, 'find'>
+
+type FoundKey = { readonly field: string; readonly fact: string; readonly hashed: string; readonly key: string }
 
 /** Keys of the hashes in a body. Throws KEY_UNKNOWN: without its key, another bucket would be explained. */
-async function keysOf(body: CheckBody, keys: Pick<KnownKeys, 'find'> | undefined): Promise<readonly FoundKey[]> {
+async function keysOf(body: CheckBody, keys: FindKey | undefined): Promise<readonly FoundKey[]> {
   const found: FoundKey[] = []
   for (const [field, fact] of Object.entries(HASHED_FACTS)) {
     const hashed = body[field as keyof typeof HASHED_FACTS]
     if (hashed === undefined || !HASHED.test(hashed)) continue
     const key = await keys?.find(fact, hashed)
     if (key === undefined) throw unknownKey(field, hashed)
-    found.push({ field, hashed, key })
+    found.push({ field, fact, hashed, key })
   }
   return found
 }
@@ -141,9 +131,11 @@ function unknownKey(field: string, hashed: string): ProblemError {
   return new ProblemError(problem('KEY_UNKNOWN', detail, [{ field, value: hashed, fix }]))
 }
 
-/** Details of conditions quote facts of the request. */
-function concealed(detail: string, found: readonly FoundKey[]): string {
-  return found.reduce((text, { key, hashed }) => text.replaceAll(JSON.stringify(key), JSON.stringify(hashed)), detail)
+/** A condition lists keys, and says by which of them it decides: that it differs is all that may be told of a hash. */
+function concealed(rule: RuleExplanation, found: readonly FoundKey[]): RuleExplanation {
+  const hidden = found.find(({ fact }) => fact === rule.fact)
+  if (hidden === undefined || rule.reason !== 'when') return rule
+  return { ...rule, detail: `the condition on ${hidden.fact} does not hold for ${hidden.hashed}` }
 }
 
 /** The prediction, and the rules that apply or come closest; `leftOut` others do not apply either. */
@@ -153,17 +145,20 @@ export type Explained = {
   readonly leftOut: number
 }
 
-export async function explainBody(limiter: Limiter, body: CheckBody): Promise<Explained> {
-  const { decision, rules } = await limiter.explain(subjectFromBody(body))
-  const nearest = [...rules].sort((one, other) => nearness(other) - nearness(one))
+/** A body may contain stored hashes, of which `keys` knows the keys. */
+export async function explainBody(limiter: Limiter, body: CheckBody, keys: FindKey | undefined): Promise<Explained> {
+  const found = await keysOf(body, keys)
+  const known = Object.fromEntries(found.map(({ field, key }) => [field, key]))
+  const { decision, rules } = await limiter.explain(subjectFromBody({ ...body, ...known }))
+  const nearest = rules.map((rule) => concealed(rule, found)).sort((one, other) => nearness(other) - nearness(one))
   const applying = nearest.filter(({ reason }) => reason === null).length
   const leftOut = Math.max(0, rules.length - applying - OTHERS_MAX)
   return { decision, rules: nearest.slice(0, applying + OTHERS_MAX), leftOut }
 }
 
 /** Answer of a check, and the result of every rule, with the field names of the API. */
-export async function explain(limiter: Limiter, body: CheckBody, clock: Clock): Promise<ExplainAnswer> {
-  const { decision, rules, leftOut } = await explainBody(limiter, body)
+export async function explain(limiter: Limiter, body: CheckBody, clock: Clock, keys?: FindKey): Promise<ExplainAnswer> {
+  const { decision, rules, leftOut } = await explainBody(limiter, body, keys)
   const limitsOf = (ruleId: string) => decision.outcomes.filter((outcome) => outcome.ruleId === ruleId)
   return {
     answer: JSON.parse(createAnswerText()(decision, clock.nowUs(), readActiveRules(limiter), undefined)) as CheckAnswer,
