@@ -1,6 +1,6 @@
 // Reads one YAML file of envoyproxy/ratelimit, with its 16 keys. Strict, as the original: an unknown key or an invalid
-// value rejects the file. So does a text that its YAML parser reads in another way than others. Size, depth and
-// what aliases and merge keys repeat are bounded, so that no file can block the process.
+// value rejects the file. So does a text that its YAML parser reads in another way than others. No file can block the
+// process: its size, its depth, and the number of values that aliases and merge keys repeat have limits.
 
 import { nearest, suggestion } from 'sluice'
 import { isAlias, isMap, isScalar, isSeq, type Node, type YAMLMap } from 'yaml'

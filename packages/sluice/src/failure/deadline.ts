@@ -159,6 +159,7 @@ export class Deadline {
     if (this.#waiting.size > 0) this.#arm(nextMs)
     else this.#stop = undefined
   }
+
   /** Counts at most STALL_MS of the time since the last tick. */
   #skipStall(nowMs: number): void {
     const stalledMs = nowMs - this.#tickedMs - STALL_MS
